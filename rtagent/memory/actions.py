@@ -5,9 +5,8 @@ them. The slot for tick k is slot k mod `SLOTS` of the row. The writer sets the 
 fills it with its CRC32, and then sets the stamp to k, with a fence between each two of these steps
 (`ordering.py`): a writer killed inside leaves a slot that the environment skips. A reader that has
 seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Slots are
-never cleared: the stamp alone says for which tick a slot is. A chunk of actions is as many slots,
-each whole by itself; a newer one of the same process takes the slots of those ticks that both are
-for.
+never cleared: the stamp alone says for which tick a slot is. Each action of a chunk has a slot of
+its own; a newer chunk of the same process replaces the actions of the ticks that both cover.
 
 It is no `StampedRing`: there is no newest action that could announce the others, since a process
 may deposit for a tick before the last one; and the environment looks at one column of all rows.
@@ -34,14 +33,14 @@ from rtagent.staggering.arbiter import Deposited
 SLOTS = 1024
 """Slots of one process: the longest delay, in ticks, between an observation and its execution."""
 LONGEST_CHUNK = SLOTS // 4
-"""Actions of one inference that are kept."""
+"""Actions of one inference that are kept at most."""
 LATE_TICKS = 64
 """How far back a late action is looked for."""
 
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqifi")
-VERSION_BITS = 0x7FFFFFFF
-"""What slots and ledger keep of a version: a thousand publications a second take 25 days."""
+_VERSION_MASK = 0x7FFFFFFF
+"""Bits of a version that are kept: a thousand publications a second need 25 days to fill them."""
 _CRC = struct.Struct("<I")
 _ACTION_AT = _STAMP.size + _BODY.size + _CRC.size
 
@@ -108,7 +107,7 @@ class ActionSlots:
     def encode(self, item: Deposited) -> bytes:
         """What a slot holds behind its stamp."""
         body = _BODY.pack(
-            item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS,
+            item.frame, round(item.registered_at * NANO), item.version & _VERSION_MASK,
             item.log_probability, item.position,
         )
         action = np.asarray(item.action, self._action_dtype).tobytes()
@@ -142,7 +141,7 @@ class ActionSlots:
         self, workers: npt.NDArray[np.intp], ticks: npt.NDArray[np.int64],
         registered_ns: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
-        """The frames that registered actions were computed from; -1 where a slot is used again."""
+        """The frames that registered actions were computed from; -1 where a slot was replaced."""
         columns = ticks % SLOTS
         whole = self._ticks[workers, columns] == ticks
         ordering.fence()

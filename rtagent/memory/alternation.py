@@ -2,11 +2,11 @@
 
 Why it is correct. Each of two words has one writer. The inference process counts what it has
 permitted; the learner stores the number of the newest permission that it has seen and dealt with.
-The bell that the one rings is the bell that the other sleeps on, and orders the words
-(`wakeup.py`), on ARM64, too. Every wait has a time limit: who waits looks whether the other one is
-still there. The counts outlive both processes, so a successor goes on from them: a permission that
-was given to a dead learner is the next one's, and one that was given by a dead inference process
-is dealt with as if it were alive, once.
+Each process rings the bell on which the other one sleeps, which also orders the words
+(`wakeup.py`), on ARM64, too. Every wait has a time limit, after which the waiting process looks
+whether the other one is still alive. The counts outlive both processes, so a successor goes on from
+them: a permission that a dead learner was given passes to the next learner, and one that a dead
+inference process has given is dealt with once, like any other.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ class Alternation(SharedRecord):
         return permitted if permitted > self.answered else None
 
     def answer(self, number: int) -> None:
-        """A permission has been dealt with, whether or not an update came of it. The learner."""
+        """Say that a permission was dealt with, with or without an update. The learner."""
         self.answered = number
         self._answers.ring()

@@ -6,8 +6,8 @@ process opens `/proc/<supervisor>/fd/<n>` and keeps the mapping. Opening by that
 open file description, so no lock or offset is shared by accident, and no resource tracker takes
 part. Memory that the hot path writes is reserved by `posix_fallocate` beforehand: a lack of
 memory is then an error at that call, in the supervisor, and never a SIGBUS in a worker. `punch`
-takes pages back from every process that maps them, locked or not; what was there reads as zero, and
-a page that is read or written again is there again.
+takes pages back from every process that maps them, locked or not; their bytes read as zero from
+then on, and a page that is read or written again takes memory again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 class ArenaHandle:
     """How another process finds an arena. Picklable."""
 
-    name: str
     owner_pid: int
     descriptor: int
     size: int
@@ -63,21 +62,21 @@ class Arena:
 
     Args:
         name: for error messages and `/proc/<pid>/maps`.
-        size: bytes; rounded up to whole pages.
+        size: bytes, at least 1; rounded up to whole pages.
         sparse: reserve nothing yet; `reserve` and `punch` do so piece by piece.
 
     Raises:
-        UserError: the memory is not there.
+        UserError: the memory is not available.
     """
 
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
-        self.size = -(-max(size, 1) // PAGE) * PAGE
+        self.size = -(-size // PAGE) * PAGE
         self.name = name
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
         try:
             os.ftruncate(self.descriptor, self.size)
-            # A file that shrinks would end with SIGBUS whoever reads what was there.
+            # If the file shrank, processes that read its end would die of SIGBUS.
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             let_children_open()
             if not sparse:
@@ -89,7 +88,7 @@ class Arena:
     @property
     def handle(self) -> ArenaHandle:
         """What to send to other processes."""
-        return ArenaHandle(self.name, os.getpid(), self.descriptor, self.size)
+        return ArenaHandle(os.getpid(), self.descriptor, self.size)
 
     @property
     def held(self) -> int:
@@ -97,10 +96,10 @@ class Arena:
         return os.fstat(self.descriptor).st_blocks * 512
 
     def reserve(self, start: int, stop: int) -> None:
-        """Make every page that bytes start <= b < stop touch certain; its contents stay.
+        """Reserve memory for every page that holds one of bytes start <= b < stop; contents stay.
 
         Raises:
-            UserError: the memory is not there.
+            UserError: the memory is not available.
         """
         start, stop = start // PAGE * PAGE, min(self.size, -(-stop // PAGE) * PAGE)
         try:
@@ -148,12 +147,15 @@ def available_memory() -> int:
     """Bytes that this process may still use, of the machine and of every control group around it.
 
     Cache that the kernel takes back when it likes counts as available.
+
+    Raises:
+        UserError, OSError: as `memory_levels`.
     """
     return max(0, min(level.available for level in memory_levels()))
 
 
 def check_memory(needs: Mapping[str, int]) -> None:
-    """Refuse a configuration whose memory, grown to its whole size, is not there.
+    """Refuse a configuration whose memory, grown to its whole size, is not available.
 
     Args:
         needs: bytes by purpose.
@@ -170,10 +172,9 @@ def check_memory(needs: Mapping[str, int]) -> None:
         )
 
 
-
 def private_memory(size: int) -> memoryview:
     """Zeroed memory of this process alone, `size` bytes or some more, aligned to 8.
 
-    Only what is used takes memory.
+    Only the pages that are used take memory.
     """
     return np.zeros(-(-size // 8), np.int64).view(np.uint8).data

@@ -34,10 +34,10 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         header: dataclass of integers.
         values: elements of each array.
         arrays: arrays of each copy; the first is what `read` copies.
-        copies: of all of them.
+        copies: number of copies of all arrays.
 
     Attributes:
-        copies: the arrays of each copy; which one to fill or to use, `begin` and `current` say.
+        copies: the arrays of each copy; `begin` and `current` say which copy to fill or to use.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
 class Reading(Generic[Record]):
     """A copy of one publication in the making.
 
-    Made by `ArrayDoubleBuffer.begin_reading`. A publisher that laps it is noticed at the next
-    piece, and damage at the last.
+    Made by `ArrayDoubleBuffer.begin_reading`. It notices at the next piece that a publisher has
+    lapped it, and damage at the last piece.
 
     Attributes:
         number: of the publication.
@@ -141,7 +141,7 @@ class Reading(Generic[Record]):
         self._rest, self._at = rest, 0
 
     def copy(self) -> bool:
-        """Copy the next piece; False: the copy is torn, and of no use."""
+        """Copy the next piece; False if the copy is torn, and of no use."""
         piece = slice(self._at, self._at + PIECE_VALUES)
         np.copyto(self._out[piece], self._source[piece])
         if self._buffer.lapped(self.number):
@@ -155,7 +155,7 @@ class Reading(Generic[Record]):
 
 
 def checksum(values: Floats, *header: int) -> int:
-    """Finds a torn copy, or one with another's header, at memory speed.
+    """A checksum at memory speed; finds a torn copy, or one with another publication's header.
 
     Args:
         values: (n,), without gaps; their bits are added modulo 2**64, two values at a time.

@@ -44,11 +44,13 @@ class Blueprint:
         network: name and width or the factory, for display and for checkpoints.
         tensors: the acting network's state in buffer order.
         screen: whether a frame can be shown as a picture.
-        critics: what learners train beside it, behind it in their arrays; empty if nothing.
+        critics: tensors that learners train beside the acting network and keep behind it in their
+            arrays; empty if there are none.
         reward_range: least and largest reward of a tick, 0 among them. If None, not declared.
         sight: what the agent sees of the environment, in words.
         chunk: actions of consecutive ticks that the network answers with.
-        pending_actions: that a policy is given beside an observation, see `memory/pending.py`.
+        pending_actions: how many of them a policy is given beside an observation, see
+            `memory/pending.py`.
         precision: of the network that acts, where torch runs it: float32 or bfloat16.
         state_size: numbers that a recurrent network carries along, see `memory/policy_states.py`;
             0: it carries none.

@@ -1,4 +1,4 @@
-"""The few functions that are written in C: most of a learner's own time is spent in them.
+"""The few functions that are written in C: a learner spends most of its own time in them.
 
 They are compiled when rtagent is installed (pyproject.toml, `ext-modules`). Where there was no C
 compiler, each caller does the same in Python.
@@ -16,9 +16,9 @@ Function = Callable[[int], int]
 
 
 def compiled(name: str) -> Function | None:
-    """A function of the compiled library; none if it was not compiled.
+    """A function of the compiled library; None if there is no such library.
 
-    The interpreter's lock is let go of while it runs.
+    The interpreter's lock is released while it runs.
     """
     library = _library()
     if library is None:
@@ -30,9 +30,9 @@ def compiled(name: str) -> Function | None:
 
 
 def compiled_fence() -> Callable[[], object] | None:
-    """`rtagent_fence` of the compiled library; none if it was not compiled.
+    """`rtagent_fence` of the compiled library; None if there is no such library.
 
-    The interpreter's lock is kept: to let go of it would take longer than the fence.
+    The interpreter's lock is kept: to release it would take longer than the fence.
     """
     library = _library()
     if library is None:
@@ -45,7 +45,7 @@ def compiled_fence() -> Callable[[], object] | None:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    # A plain library, in the place of an extension module: it needs no headers of Python.
+    # It lies where an extension module would, but is a plain library: it needs no Python headers.
     found = importlib.util.find_spec("rtagent._compiled")
     if found is None or found.origin is None:
         return None

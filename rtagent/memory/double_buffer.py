@@ -30,12 +30,11 @@ from copy import copy
 from typing import Any, Generic, TypeVar
 
 from rtagent.memory import ordering
-from rtagent.memory.records import Layout, Record
+from rtagent.memory.records import WORD, Layout, Record
 
 READ_ATTEMPTS = 8
 COPIES = 2
 
-_WORD = 8
 _GOING = -1
 
 Found = TypeVar("Found")
@@ -51,14 +50,14 @@ class DoubleBuffer:
 
     def __init__(self, buffer: memoryview, copies: int = COPIES) -> None:
         # An item store of a memoryview is one 8-byte store; `struct.pack_into` would zero it first.
-        self._number = buffer[:_WORD].cast("q")
-        self._marks = buffer[_WORD : self.words(copies)].cast("q")
+        self._number = buffer[:WORD].cast("q")
+        self._marks = buffer[WORD : self.words(copies)].cast("q")
         self._copies = copies
 
     @staticmethod
     def words(copies: int = COPIES) -> int:
         """Bytes of the words; the copies themselves lie where their user wants them."""
-        return _WORD * (1 + copies)
+        return WORD * (1 + copies)
 
     @property
     def number(self) -> int:
@@ -67,11 +66,11 @@ class DoubleBuffer:
 
     @property
     def current(self) -> int:
-        """Which copy is the newest record: for the writer, which alone can rely on it."""
+        """The index of the newest record's copy: for the writer, which alone can rely on it."""
         return self._number[0] % self._copies
 
     def begin(self) -> int:
-        """The copy to be filled now; then `finish`. Only the writer."""
+        """The index of the copy to be filled now; then `finish`. Only the writer."""
         copy = (self._number[0] + 1) % self._copies
         self._marks[copy] = _GOING
         ordering.fence()
@@ -99,11 +98,11 @@ class DoubleBuffer:
         """Read the newest record.
 
         Args:
-            copied: copies what lies in the copy of that index; None if it is not whole by its own
-                account, a checksum, say.
+            copied: given the index of a copy, returns what lies in it; None if that is not whole by
+                its own account, a checksum, say.
 
         Returns:
-            What `copied` has returned of one record; None if there is none, or if no attempt
+            What `copied` has returned of one record; None if there is no record, or if no attempt
             succeeded.
         """
         for _ in range(READ_ATTEMPTS):
@@ -121,7 +120,8 @@ class RecordDoubleBuffer(DoubleBuffer, Generic[Record]):
 
     Args:
         buffer: `RecordDoubleBuffer.size(kind)` bytes, aligned to 8; zeroed, there is no record.
-        kind: the dataclass; made without arguments, what a reader has before there is a record.
+        kind: the dataclass; a reader has an instance made without arguments while there is no
+            record.
     """
 
     def __init__(self, buffer: memoryview, kind: type[Record]) -> None:
@@ -191,9 +191,9 @@ class JsonDoubleBuffer(DoubleBuffer):
         self.finish()
 
     def read(self) -> dict[str, Any]:
-        """The newest whole document; the one read before if it cannot be had; {} if none.
+        """The newest whole document; the one read before if it cannot be read; {} if there is none.
 
-        The same object as before unless there is a newer document.
+        The same object as before unless a newer document was read.
         """
         number = self.number
         if number != self._seen:

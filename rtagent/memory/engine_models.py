@@ -1,31 +1,31 @@
 """Models that the converter made of published weights, for all inference processes.
 
 Why it is correct. A model is a string of bytes in a `DoubleBuffer` of three copies, with a header
-that says how long it is, what it was made from, and its checksum. A reader copies it, asks whether
-it was lapped, and compares the checksum, so no engine is ever given a model that is not whole. The
+that says how long it is, what it was made from, and its CRC32. A reader copies it, asks whether it
+was lapped, and compares the CRC32, so no engine is ever given a model that is not whole. The
 converter alone writes. A header without bytes says that torch shall act.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.memory.array_buffer import checksum
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.records import Layout
 
 ENGINES = ("torch", "openvino", "onnxruntime")
-"""A header names an engine by its place."""
+"""A header names an engine by its place here."""
 Precision = Literal["float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 COPIES = 3
 CONTROL_BYTES = 512
 HEADROOM_BYTES = 4 << 20
-"""For what a model has beside its weights."""
+"""Room for what a model has beside its weights."""
 
 _HEADERS_AT = 64
 
@@ -41,8 +41,8 @@ class ModelInfo:
         updates: gradient steps behind them.
         engine: place in `ENGINES`.
         precision: place in `PRECISIONS`.
-        size: bytes; 0: torch shall act.
-        checksum: of the bytes; `publish` computes it.
+        size: bytes, as `publish` counts them; 0: torch shall act.
+        checksum: the CRC32 of the bytes; `publish` computes it.
         agreement: share of recent frames on which its action is that of torch, 0 to 1.
     """
 
@@ -87,14 +87,14 @@ class EngineModels(DoubleBuffer):
         """Replace the model. Only the converter.
 
         Args:
-            model: (info.size,), at most `capacity`.
-            info: what is said of it.
+            model: (size,), at most `capacity`.
+            info: what the model says about itself.
         """
         if len(model) > self.capacity:
             raise ValueError(f"a model of {len(model)} bytes in a place of {self.capacity}")
         copy = self.begin()
         self._models[copy][: len(model)] = model
-        info = replace(info, size=len(model), checksum=_signed(model))
+        info = replace(info, size=len(model), checksum=zlib.crc32(model.data))
         _INFO.store(self._headers, copy * _INFO.size, info)
         self.finish()
 
@@ -108,14 +108,8 @@ class EngineModels(DoubleBuffer):
             return None
         model = np.empty(info.size, np.uint8)
         np.copyto(model, self._models[copy][: info.size])
-        return (info, model) if _signed(model) == info.checksum else None
+        return (info, model) if zlib.crc32(model.data) == info.checksum else None
 
 
 def _capacity(parameters: int) -> int:
     return -(-(4 * parameters + HEADROOM_BYTES) // 64) * 64
-
-
-def _signed(model: Bytes) -> int:
-    """The checksum of the bytes, as a field of a record."""
-    padded = model if len(model) % 4 == 0 else np.append(model, np.zeros(-len(model) % 4, np.uint8))
-    return checksum(padded.view(np.float32), len(model)) % 2**63

@@ -34,12 +34,13 @@ class FrameRing(StampedRing):
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
-        super().__init__(buffer, np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES))
+        stamps_at, starts_at, frames_at = (at for at, _ in self.arrays(blueprint, capacity))
+        super().__init__(buffer, np.frombuffer(buffer, "<i8", capacity, stamps_at))
         self.stack = blueprint.frame_stack
         self.bell = Doorbell(buffer, 8)
-        self.episode_starts = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES + 8 * capacity)
-        count, start = capacity * prod(blueprint.frame_shape), self.header_bytes(capacity)
-        frames = np.frombuffer(buffer, blueprint.frame_dtype, count, start)
+        self.episode_starts = np.frombuffer(buffer, "<i8", capacity, starts_at)
+        count = capacity * prod(blueprint.frame_shape)
+        frames = np.frombuffer(buffer, blueprint.frame_dtype, count, frames_at)
         # One block without gaps: gathering from a strided view would copy all of it first.
         self.frames: Frames = frames.reshape(capacity, *blueprint.frame_shape)
         self.slot_bytes = 16 + blueprint.frame_bytes
@@ -54,24 +55,20 @@ class FrameRing(StampedRing):
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:
         """Bytes for `capacity` frames."""
-        return FrameRing.header_bytes(capacity) + capacity * blueprint.frame_bytes
-
-    @staticmethod
-    def header_bytes(capacity: int) -> int:
-        """Bytes before the first frame."""
-        return CONTROL_BYTES + -(-16 * capacity // 64) * 64
+        start, frame_bytes = FrameRing.arrays(blueprint, capacity)[-1]
+        return start + capacity * frame_bytes
 
     @staticmethod
     def arrays(blueprint: Blueprint, capacity: int) -> list[tuple[int, int]]:
-        """Every array of slots: the byte at which it starts, and the bytes of a slot."""
+        """Where the slots' stamps, episode starts and frames begin, and the bytes of each slot."""
+        frames_at = CONTROL_BYTES + -(-16 * capacity // 64) * 64
         return [
-            (CONTROL_BYTES, 8),
-            (CONTROL_BYTES + 8 * capacity, 8),
-            (FrameRing.header_bytes(capacity), blueprint.frame_bytes),
+            (CONTROL_BYTES, 8), (CONTROL_BYTES + 8 * capacity, 8),
+            (frames_at, blueprint.frame_bytes),
         ]
 
     def publish(self, number: int, frame: Frames, episode_start: int) -> None:
-        """Write frame `number` and wake who waits for it. Only the environment process.
+        """Write frame `number` and wake the processes that wait for it. Only the environment.
 
         Args:
             number: the tick.
@@ -112,7 +109,7 @@ class FrameRing(StampedRing):
         return int(self.episode_starts[number % self.capacity])
 
     def frame(self, number: int) -> Frames | None:
-        """A copy of one frame; none if it is gone."""
+        """A copy of one frame; None if it is gone."""
         if not self.floor <= number <= self.newest:
             return None
         frame = self.frames[number % self.capacity].copy()
@@ -125,7 +122,7 @@ class FrameRing(StampedRing):
 
         Args:
             numbers: (n,) of frames that have been announced.
-            out: (n, *frame_shape), where they are put. If none is given, new memory.
+            out: (n, *frame_shape), filled. If None, new memory is.
 
         Returns:
             Frames (n, *frame_shape), the first frames of their episodes (n,), and which are whole.

@@ -1,4 +1,4 @@
-/* Copies stacks of frames out of the frame ring: what NumpyGather in gather.py does, sooner.
+/* Copies stacks of frames out of the frame ring: what Gather in gather.py does, sooner.
  *
  * A batch lies scattered over hundreds of MiB, so the time goes into waiting for memory. The next
  * piece is asked for before the one at hand is copied, and consecutive frames are one stretch.
@@ -84,7 +84,7 @@ static int64_t check_run(const struct job *job, int64_t number, int64_t start, i
     return wrong;
 }
 
-/* The oldest frame that can be read safely: Ring.oldest. */
+/* The oldest frame that can be read safely: RingBounds.oldest. */
 static int64_t oldest_of(const struct job *job)
 {
     int64_t newest = __atomic_load_n(job->newest, __ATOMIC_RELAXED);

@@ -1,14 +1,14 @@
-"""Copies of what lies scattered in the frame ring: the stacks of a batch.
+"""Copies the stacks of a batch, which lie scattered in the frame ring.
 
 Why it is correct. The environment goes on writing meanwhile, and the supervisor may return memory.
 The writer marks a slot before it touches the pixels, and the floor is raised before memory goes
 (`frames.py`, `ring.py`). So a frame is the wanted one if, after the copy, its slot still carries
 its number, and the number is not below the oldest of the ring. Both ways of copying have a fence
-between copy and look (`ordering.py`). The frames that are wanted must have been announced before:
-whoever names them has seen `newest`.
+between the copy and the look at the number (`ordering.py`). The frames that are wanted must have
+been announced before: whoever names them has seen `newest`.
 
-Copying is most of what sampling costs, and it is waiting for memory; the compiled one asks for the
-next piece in advance. Where there was no C compiler at the installation, NumPy does it.
+Copying is most of what sampling costs, and it is waiting for memory; the compiled copy asks for the
+next piece in advance. Where there was no C compiler at the installation, NumPy copies.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def prepare_gather(ring: FrameRing, numbers: Ints, out: Frames) -> Gather:
 
     Args:
         ring: the shared frames.
-        numbers: (B,) frame numbers, looked at when it runs.
-        out: (B, length, *frame_shape), contiguous, filled when it runs; of a length of at most two
-            stacks. What follows the stack must be of the same episode.
+        numbers: (B,) frame numbers, read at each run of the copy.
+        out: (B, length, *frame_shape), contiguous, filled at each run; length is at most that of
+            two stacks. The frames that follow the stack must be of the same episode.
 
     Raises:
         ValueError: the arrays have gaps, or do not go together.
@@ -53,7 +53,7 @@ def prepare_gather(ring: FrameRing, numbers: Ints, out: Frames) -> Gather:
 class Gather:
     """A copy of runs of frames out of the ring, prepared once and made often.
 
-    Made by `prepare_gather`; this one copies one frame after the other.
+    Made by `prepare_gather`; this class copies one frame after the other.
 
     Attributes:
         right: (B, length) which frames were the wanted ones.
@@ -96,7 +96,7 @@ class _Job(ctypes.Structure):
 
 
 class CompiledGather(Gather):
-    """Consecutive frames at once, the next ones on their way; see `prepare_gather`."""
+    """Copies consecutive frames at once, in C, while the next are fetched from memory."""
 
     def __init__(self, function: Function, ring: FrameRing, numbers: Ints, out: Frames) -> None:
         super().__init__(ring, numbers, out)

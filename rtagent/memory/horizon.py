@@ -3,8 +3,7 @@
 Why it is correct. There are two records, each in a double buffer with one writer at a time: the
 horizon belongs to the holder of the apply lock (`turns.py`), the reservations to the supervisor. A
 writer killed at any instant leaves the state before or the state after, and never, say, a horizon
-counted as met whose samples are still there. Decisions are a list of its newest entries
-(`ring.py`).
+counted as met whose samples are still there. The decisions are an `EntryList` (`ring.py`).
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Reservations:
         ticks_limit: ticks that the replay may keep.
         alpha: of the newest episode (Eq. 4).
         beta: of the newest episode (Eq. 4).
-        pressure_events: how often memory got so short that the reservations were halved.
+        pressure_events: how often memory became so short that the reservations were halved.
     """
 
     budget_bytes: int = -1
@@ -131,7 +130,7 @@ class Decision:
     """Why the batch size is what it is, or how a horizon ended.
 
     Attributes:
-        number: of the decision; set by the ring.
+        number: of the decision; set by `HorizonRecord.add`.
         time_ns: when, monotonic.
         kind: index into `KINDS`.
         mode: index into `MODES`.
@@ -171,7 +170,7 @@ class Decision:
     after: int = 0
 
     def describe(self) -> dict[str, Any]:
-        """With names instead of indices, and None for what is unknown."""
+        """The fields, with names instead of indices, and None for what is unknown."""
         values = {name: None if value != value else value for name, value in asdict(self).items()}
         return values | {"kind": KINDS[self.kind], "mode": MODES[self.mode]}
 
@@ -207,7 +206,7 @@ class HorizonRecord:
     def read(self) -> Horizon:
         """A copy of the horizon; exact under the apply lock.
 
-        Without it, the one read before if each attempt was lapped.
+        Without the lock, the copy read before if each attempt was lapped.
         """
         return self._horizon.read()
 
@@ -217,7 +216,7 @@ class HorizonRecord:
 
     @property
     def reservations(self) -> Reservations:
-        """A copy of the reservations; the one read before if each attempt was lapped."""
+        """A copy of the reservations; the copy read before if each attempt was lapped."""
         return self._reservations.read()
 
     def reserve(self, reservations: Reservations) -> None:
@@ -239,7 +238,7 @@ class HorizonRecord:
 
         Args:
             most: how many at most.
-            since: number of the oldest that is wanted.
+            since: number of the oldest one wanted.
         """
         found = self._decisions.newest(most)[::-1]
         return [Decision(*entry) for entry in found[found["number"] >= since].tolist()]

@@ -1,4 +1,4 @@
-"""What all learners share: weights, Adam's moments and the target network, as flat arrays.
+"""The state that all learners share: weights, Adam's moments and the target network, flat arrays.
 
 Why it is correct. Only the learner that holds the apply lock writes (`turns.py`). The state is one
 double buffer: an update reads the current copy and fills the other one, so a learner killed at any
@@ -30,8 +30,8 @@ class Progress:
         updates: gradients applied, over all runs; of a target network: seen by it.
         steps: gradients behind Adam's moments.
         samples: transitions used by these updates.
-        followed: steps that an actor, which takes one for several of its critics, has followed; 0
-            where all is updated together.
+        followed: of `steps`, how many a delayed actor's own steps account for, one for several; 0
+            where actor and critics are updated together.
         scale_exponent: of 2, the loss scale of float16.
         scale_stable: updates since the loss scale changed.
     """
@@ -66,13 +66,13 @@ class Arrays:
 
 
 class CheckpointRecord(SharedRecord):
-    """How many checkpoints were `served` of those asked for. Writer: the learner that does so."""
+    """`served`: how many of the requested checkpoints are done. Writer: the learner that did it."""
 
     served: int
 
 
 class PrecisionRecord(SharedRecord):
-    """Which precision was found to be the fastest: its number from 1 on; 0 while nobody knows."""
+    """`chosen`: the precision that was measured as fastest, numbered from 1; 0: not measured."""
 
     chosen: int
 
@@ -85,10 +85,10 @@ class LearnerState:
         parameters: number of values.
 
     Attributes:
-        copies: both copies; which is current is for `begin` and `commit` to say.
-        checkpoints: which have been written.
-        precision: what all learners compute in, where that was measured. Writer: who measures it,
-            under the apply lock.
+        copies: both copies; `begin` gives the index of the one to fill.
+        checkpoints: how many have been written.
+        precision: of all learners' computations, where that was measured. Writer: the learner that
+            measures it, under the apply lock.
     """
 
     def __init__(self, buffer: memoryview, parameters: int) -> None:
@@ -158,7 +158,7 @@ class LearnerState:
         """Make the copy that `begin_target` gave the current one."""
         self._target.commit(Progress(updates))
 
-    # ---- by anybody
+    # ---- by any process
 
     def read_weights(self, out: Floats) -> Progress | None:
         """Copy the current weights into `out`, (parameters,), which is undefined after None.
@@ -169,6 +169,6 @@ class LearnerState:
         return self._state.read(out)
 
     def read_target(self, out: Floats) -> int | None:
-        """Copy the current target network, as `read_weights` does; a number it has at least."""
+        """Copy the current target network, as `read_weights` does; its number, or a lower one."""
         number = self.target_number
         return None if self._target.read(out) is None else number

@@ -62,7 +62,6 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-_OWN = frozenset({"tick", "flags", "crc", "action", "pending", "state_lag", "state"})
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqqqfiihBBfi")
 _CRC = struct.Struct("<I")
@@ -78,7 +77,7 @@ class Ledger(StampedRing):
         capacity: rows.
 
     Attributes:
-        pending: what its rows hold of pending actions. If None, nothing.
+        pending: how its rows hold pending actions. If None, they hold none.
         state_size: numbers of a recurrent policy's state; 0: its rows hold none.
     """
 
@@ -106,7 +105,7 @@ class Ledger(StampedRing):
 
     @staticmethod
     def arrays(blueprint: Blueprint) -> list[tuple[int, int]]:
-        """Every array of slots: the byte at which it starts, and the bytes of a slot."""
+        """Where the rows begin, and the bytes of each: the one array of slots."""
         return [(CONTROL_BYTES, row_dtype(blueprint).itemsize)]
 
     def write(
@@ -134,7 +133,7 @@ class Ledger(StampedRing):
         return _INTEGER.pack(beginning.lag) + np.asarray(beginning.state, "<f4").tobytes()
 
     def copy(self, rows: Rows) -> None:
-        """Write rows (n,) of another ledger, of the same layout, under their numbers.
+        """Write rows (n,) of this layout, each with its number and a right checksum.
 
         Only the ledger's one writer.
         """
@@ -142,7 +141,7 @@ class Ledger(StampedRing):
             self._store(int(row["tick"]), row.tobytes()[_STAMP.size :])
 
     def _store(self, tick: int, rest: bytes) -> None:
-        """Write what follows the stamp."""
+        """Write the row of a tick, given all that follows the stamp."""
         start = CONTROL_BYTES + self._begin(tick) * self.dtype.itemsize + _STAMP.size
         self._buffer[start : start + len(rest)] = rest
         self._publish(tick)
@@ -152,24 +151,14 @@ class Ledger(StampedRing):
 
         A row that ended its episode by itself stays as it is. Only the environment process.
         """
-        tick = self.newest
-        row = self.row(tick) if tick >= 0 else None
-        if row is None or row["flags"]:
-            return
-        fields = {name: row[name].item() for name in row.dtype.names or () if name not in _OWN}
-        pending = None if self.pending is None else row["pending"]
-        beginning = None
-        if self.state_size:
-            beginning = Beginning(int(row["state_lag"]), row["state"])
-        self.write(
-            tick, **fields, flags=TRUNCATED, action=row["action"], pending=pending,
-            beginning=beginning,
-        )
+        rows = self.read(self.newest, self.newest + 1)
+        if len(rows) and not rows["flags"][0]:
+            rows["flags"] = TRUNCATED
+            rows["crc"] = checksum(rows[0])
+            self.copy(rows)
 
     def row(self, tick: int) -> np.void | None:
-        """A copy of one row; none if it is gone or torn."""
-        if tick < 0:
-            return None
+        """A copy of one row; None if it is gone or torn."""
         rows = self.read(tick, tick + 1)
         return rows[0] if len(rows) else None
 
@@ -211,7 +200,7 @@ class Ledger(StampedRing):
 
 
 def _encoder(blueprint: Blueprint) -> Callable[[Any], bytes]:
-    """What turns an action into the bytes of its field."""
+    """A function that turns an action into the bytes of its field."""
     dtype = np.dtype(blueprint.action_dtype).newbyteorder("<")
     if dtype == np.int32 and not blueprint.action_shape:
         return _INTEGER.pack

@@ -1,9 +1,9 @@
 """Measures how much memory the processes use, without making the supervisor wait.
 
-Why it is correct. To read the set of one process takes about 10 ms, and waits for that process's
-own memory lock: hundreds of processes take seconds, and one that hangs in the kernel takes for
-ever. So a thread of its own reads. It starts no process, shares nothing but two queues, and may
-hang: then there is no new figure, and nothing else.
+Why it is correct. To read how much memory one process has takes about 10 ms, and waits for that
+process's own memory lock: hundreds of processes take seconds, and one that hangs in the kernel
+takes for ever. So a thread of its own reads. It starts no process, shares nothing but two queues,
+and may hang: then there is no new figure, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.usage import private_bytes
 
 SHARE = 0.01
-"""Share of the time that measuring the same processes may take..."""
+"""Share of the time that measuring the same processes may take."""
 LONGEST_REST_S = 5.0
-"""...unless it then had to rest for longer than this."""
+"""Longest rest between two measurements, whatever the first has cost."""
 
 
 class Measured(NamedTuple):
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 
     Attributes:
         size: bytes.
-        complete: whether all processes were there that should be, from its beginning to its end.
+        complete: whether all expected processes ran, from its beginning to its end.
     """
 
     size: int
@@ -40,7 +40,7 @@ class MemoryMeter:
     """Measures in the background, one measurement after the other.
 
     Args:
-        measure: the memory of processes, without what is shared; may take long.
+        measure: gives the memory of processes, without what is shared; may take long.
         clock: time.
     """
 
@@ -62,11 +62,11 @@ class MemoryMeter:
 
         Args:
             pids: the processes at this moment.
-            everybody: whether all are there that should be. If so, and they are not those that were
-                measured last, it is time: nobody must go by processes that were.
+            everybody: whether these are all expected processes. If so, and they are not those that
+                were measured last, it is time: a figure of former processes must not be used.
 
         Returns:
-            That of the processes that were asked about earlier; None if there is nothing new.
+            The measurement of the processes asked about earlier; None if there is nothing new.
         """
         if self._under_way:
             self._complete = everybody and self._complete
@@ -79,11 +79,11 @@ class MemoryMeter:
             if not self._complete:
                 self._known = set()
             return None if measured is None else Measured(measured, self._complete)
-        these = list(pids)
-        others = everybody and set(these) != self._known
-        if others or self._clock.now() >= self._rest_until:
-            self._under_way, self._complete, self._known = True, everybody, set(these)
-            self._asked.put(these)
+        asked = list(pids)
+        changed = everybody and set(asked) != self._known
+        if changed or self._clock.now() >= self._rest_until:
+            self._under_way, self._complete, self._known = True, everybody, set(asked)
+            self._asked.put(asked)
         return None
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class MemoryMeter:
         while (pids := self._asked.get()) is not None:
             began = self._clock.now()
             measured = None
-            # What cannot be read, or understood, or has no memory, is no figure this time.
+            # Whatever fails, a file of /proc or a lack of memory: there is no figure this time.
             with contextlib.suppress(Exception):
                 measured = self._measure(pids)
             self._answers.put((measured, self._clock.now() - began))

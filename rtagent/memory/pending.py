@@ -25,10 +25,11 @@ latency that is injected passes before it asks, as it stands for a longer first 
 Recorded, not reconstructed. A promise may be broken: overtaken by an action from a newer frame,
 late, or followed by the default behaviour. What was executed, which the ledger knows in the end, is
 then not what the decision saw. So the k actions go with the action into its slot, and from there
-into the row of the ledger that executes it: learners train on what the policy has seen, to the
-byte. A tick takes k actions more. The successor of a transition is the frame of the next decision,
-and has this decision's own. After truncation nobody decides; there it is what was executed after
-that frame. Of a demonstration it is what was executed between frame and action.
+into the ledger's row of the tick that executes it: learners train on what the policy has seen, to
+the byte. A row is longer by k actions. The successor of a transition is the frame of the next
+decision, with the pending actions that the next decision saw. After truncation nobody decides;
+there they are the actions executed after that frame. Of a demonstration they are the actions
+executed between frame and action.
 
 Ledger and slots are read one after the other while both are written. What that may miss is an
 action that changes in between; it is recorded as it was seen.
@@ -74,7 +75,7 @@ class PendingActions:
 
     @staticmethod
     def of(blueprint: Blueprint) -> PendingActions | None:
-        """Those of a run; None if it has none."""
+        """The pending actions of a run; None if it has none."""
         if not blueprint.pending_actions:
             return None
         return PendingActions(
@@ -84,21 +85,21 @@ class PendingActions:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of all k: a field of a slot and of a row. An unknown one is -1, or NaN."""
+        """Type of the field of a slot or row that holds all k; an unknown action is -1, or NaN."""
         return np.dtype((self.action, (self.count, *self.shape)))
 
     @property
     def width(self) -> int:
-        """Numbers that a network is given."""
+        """How many numbers a network is given."""
         return self.count * (prod(self.shape) + 1 if self.shape else int(self.space.n))
 
     def unknown(self) -> Actions:
-        """(k, *shape), none of them known."""
+        """(k, *shape), all of them unknown."""
         value = UNKNOWN_CONTINUOUS if self.shape else UNKNOWN_DISCRETE
         return np.full((self.count, *self.shape), value, self.action)
 
     def encoded(self, actions: Actions | None) -> bytes:
-        """The field's bytes; of None, that none is known."""
+        """The field's bytes; given None, those of unknown actions."""
         return np.asarray(self.unknown() if actions is None else actions, self.action).tobytes()
 
     def decoded(self, content: bytes) -> Actions:
@@ -113,8 +114,8 @@ class PendingActions:
             actions: (B, k, *shape).
 
         Returns:
-            (B, width) float32. Of each discrete action a vector with a one in its place; of each
-            continuous one its components, scaled to [-1, 1], and a one. Zeros where it is unknown.
+            (B, width) float32. For each discrete action its one-hot vector; for each continuous
+            action its components, scaled to [-1, 1], and a one. Zeros where it is unknown.
         """
         if not self.shape:
             numbers = np.arange(int(self.space.n))
@@ -130,16 +131,16 @@ class PendingActions:
 
 
 def pending_field(blueprint: Blueprint) -> list[tuple[str, np.dtype[Any]]]:
-    """The last field of a slot and of a row, if a run has it."""
+    """The field of a slot and of a row for pending actions; [] in a run without them."""
     pending = PendingActions.of(blueprint)
     return [] if pending is None else [("pending", pending.dtype)]
 
 
 class PendingReader:
-    """Reads what is pending.
+    """Reads the pending actions of a frame.
 
     Args:
-        pending: how many, of what.
+        pending: how many there are, and of which type.
         ledger: what was executed.
         slots: what is promised.
 

@@ -11,12 +11,12 @@ nobody else writes it. It publishes an entry when the inference has ended, and b
 the action, so whoever finds the action finds what is behind it. Killed in between, it leaves one
 entry that no reader accepts, and nothing that it had published changes; its successor goes on
 behind the newest entry. Nobody waits: a reader that meets an entry being replaced takes another
-one, or zeros. Frames are never numbered twice, so what a process left that is long gone is only
-old.
+one, or zeros. Frames are never numbered twice, so the entries of a process that is long gone are
+merely old.
 
-What stays is in the ledger: when an action is executed, the environment copies what its inference
-began with into the row, so learners find exactly what was used. After `ENTRIES` more inferences of
-the process that is gone, and the row says that it is unknown.
+The ledger keeps what was used: when an action is executed, the environment copies what its
+inference began with into the row, for learners to read. After `ENTRIES` more inferences of the same
+process the entry is gone, and the row says that it is unknown.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 ENTRIES = 16
+"""Inferences of one process that are kept."""
 UNKNOWN_LAG = -1
 
 
@@ -100,7 +101,7 @@ class PolicyStates:
             found for each in range(rows)
             if (found := self._ring(each).newest_before(frame, start)) is not None
         ]
-        # Of each process one at most, and of all of them the newest that is whole.
+        # Each process has one candidate at most; the newest one that is whole is taken.
         for behind, ring, number in sorted(candidates, key=lambda each: -each[0]):
             left = ring.left(number)
             if left is not None:
@@ -135,7 +136,7 @@ class _Ring(StampedRing):
         self._publish(number)
 
     def newest_before(self, frame: int, start: int) -> tuple[int, _Ring, int] | None:
-        """Of the entries on frames start <= g < frame the one of the newest: g, and its number."""
+        """The entry on the newest frame start <= g < frame: g, this ring, and its number."""
         newest = self.newest
         for number in range(newest, max(-1, newest - ENTRIES), -1):
             found = int(self._entries["frame"][number % ENTRIES])
@@ -151,7 +152,7 @@ class _Ring(StampedRing):
         return left if self.holds(number) else None
 
     def beginning(self, frame: int) -> Beginning | None:
-        """What the newest inference on a frame began with, if it is there."""
+        """What the newest inference on a frame began with; None if its entry is gone."""
         newest = self.newest
         for slot in np.flatnonzero(self._entries["frame"] == frame).tolist():
             number = newest - (newest - slot) % ENTRIES
@@ -162,7 +163,7 @@ class _Ring(StampedRing):
 
 
 def state_field(blueprint: Blueprint) -> list[tuple[Any, ...]]:
-    """What a row holds of a recurrent policy's state."""
+    """The fields of a row for a recurrent policy's state; [] in a run without one."""
     if not blueprint.state_size:
         return []
     return [("state_lag", "<i4"), ("state", "<f4", (blueprint.state_size,))]
@@ -180,5 +181,5 @@ def _entry_dtype(size: int) -> np.dtype[Any]:
 
 
 def _ring_bytes(size: int) -> int:
-    """Of one process, whole words."""
+    """Bytes of one process's ring, in whole cache lines."""
     return -(-(CONTROL_BYTES + ENTRIES * _entry_dtype(size).itemsize) // 64) * 64

@@ -5,14 +5,14 @@ frame than those before. Frame k has leaf k mod leaves. As many leaves as the fr
 are enough, since two frames that share a leaf are never in the ring together.
 
 Why it is correct. Every access holds two locks: one between the threads of this process, and a
-claim lock between processes, which the kernel frees when its holder dies (`robust_lock.py`). Nobody
-waits for either longer than `WAIT_S`; who does not get in goes without, for a priority that stays
-old for a moment does no harm, and a learner that is stopped while it holds the lock must not stop
-the others. Sums that a killed holder left half done are mended by the next one (`sum_tree.py`).
+robust lock between processes, which the kernel frees when its holder dies (`robust_lock.py`). No
+process waits for either longer than `WAIT_S`, but goes on without: a priority that stays old for a
+moment does no harm, and a learner that is stopped while it holds the lock must not stop the others.
+Sums that a killed holder left half done are mended by the next holder (`sum_tree.py`).
 
 `inserted` is the newest frame that has been given its first priority: learners find the same
 transitions one after the other, and only the first of them inserts. Everything below `removed` is
-gone. Both words are stored last, and the claim lock shows the next holder all that the dead one
+gone. Both words are stored last, and the robust lock shows the next holder all that the dead one
 stored: what a killed learner leaves half done is done again. The tree knows each leaf's owner, its
 frame, which is stored before the leaf. A leaf of 0 has no owner, and a change that comes too late,
 for a transition that is gone or whose leaf has a newer owner, is ignored.
@@ -39,7 +39,7 @@ CONTROL_BYTES = 64
 WAIT_S = 0.05
 """Longest wait for the locks."""
 RETRY_S = 0.0002
-"""Sleep of who finds the claim lock taken: it is held for some 0.2 ms."""
+"""Sleep of a process that finds the robust lock taken: it is held for some 0.2 ms."""
 AT_ONCE = 4096
 """Leaves inserted or removed while the locks are held once."""
 
@@ -54,11 +54,11 @@ class Priorities:
     """A sum tree with owners, for several processes and their threads.
 
     Args:
-        buffer: `Priorities.size(leaves)` writable bytes, aligned to 8. Writer: who holds the locks.
+        buffer: `Priorities.size(leaves)` writable bytes, aligned to 8. Writer: the locks' holder.
         leaves: capacity of the frame ring.
-        lock: of these priorities alone. One object of this class per process: the claim lock does
+        lock: of these priorities alone. One object of this class per process: the robust lock does
             not keep two of them apart.
-        clock: measures and spends the waiting.
+        clock: measures the waiting, and sleeps.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Priorities:
             oldest: transitions of older frames are lost.
 
         Returns:
-            False if the locks could not be had; then call again with the same.
+            False if the locks could not be taken in time; then call again with the same.
         """
         while oldest > self._words.removed or (len(frames) and frames[-1] >= self._next()):
-            if not self._alone(self._advance, frames, oldest):
+            if not self._locked(self._advance, frames, oldest):
                 return False
         return True
 
@@ -109,10 +109,10 @@ class Priorities:
             places: (n,) in [0, 1), where in its part each of them lies.
 
         Returns:
-            Frames (n,) and priorities (n,); none if there is no transition, or if the locks could
-            not be had.
+            Frames (n,) and priorities (n,); None if there is no transition, or if the locks could
+            not be taken in time.
         """
-        return self._alone(self._tree.draw, places)
+        return self._locked(self._tree.draw, places)
 
     def update(self, frames: Ints, priorities: Doubles) -> bool:
         """Give transitions new priorities.
@@ -122,13 +122,13 @@ class Priorities:
             priorities: (n,), above 0; those that are not finite are ignored.
 
         Returns:
-            False if the locks could not be had, and nothing was changed.
+            False if the locks could not be taken in time, and nothing was changed.
         """
-        return self._alone(self._change, frames, priorities) or False
+        return self._locked(self._change, frames, priorities) or False
 
     def discard(self, frames: Ints) -> bool:
         """Remove transitions of which a frame is missing; ignores and returns as `update` does."""
-        return self._alone(self._change, frames, np.zeros(len(frames))) or False
+        return self._locked(self._change, frames, np.zeros(len(frames))) or False
 
     def values(self, first: int, stop: int) -> Doubles:
         """The priorities of the transitions that begin with frames first <= k < stop.
@@ -142,7 +142,7 @@ class Priorities:
         return np.where(live, self._tree.leaves[slots], 0.0)
 
     def restore(self, first: int, values: Doubles) -> None:
-        """Put back what `values` gave. Before anybody else uses them.
+        """Put back what `values` gave, before anybody else uses the priorities.
 
         Args:
             first: frame of the first priority.
@@ -157,8 +157,8 @@ class Priorities:
             self._words.largest = max(self._words.largest, values.max())
             self._words.inserted = frames[-1]
 
-    def _alone(self, work: Callable[[*Given], Found], *given: *Given) -> Found | None:
-        """Do something under both locks, with sums that are right; none if they cannot be had."""
+    def _locked(self, work: Callable[[*Given], Found], *given: *Given) -> Found | None:
+        """Work under both locks, with right sums; None if the locks cannot be taken in time."""
         if not self._threads.acquire(timeout=WAIT_S):
             return None
         try:
@@ -173,14 +173,13 @@ class Priorities:
             self._threads.release()
 
     def _claim(self) -> bool:
-        if self._lock.try_enter():
-            return True
+        """Take the robust lock; False if it is held for longer than `WAIT_S`."""
         deadline = self._clock.now() + WAIT_S
-        while (now := self._clock.now()) < deadline:
+        while not self._lock.try_enter():
+            if (now := self._clock.now()) >= deadline:
+                return False
             self._clock.sleep_until(now + RETRY_S)
-            if self._lock.try_enter():
-                return True
-        return False
+        return True
 
     # ---- under the locks
 

@@ -4,7 +4,8 @@ Why it is correct. Every process owns one record, and writes nothing else; each 
 8-byte word, which the hardware stores in one piece. Registrations, episodes and marks are lists of
 their newest entries (`ring.py`). The length of a step is written before the row of its tick, and
 looked up by the ticks of rows. What the environment does and since when is one word, so that
-neither is read without the other. A killed process's counts stay: its successor goes on from them.
+neither is read without the other. The counts of a killed process stay: its successor goes on from
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ EPISODES = 1024
 STEPS = 65_536
 """Lengths of the environment's steps that are kept: a minute at 1000 ticks per second."""
 MARKS = 64
-"""Times at which a learner has noted how many gradients it has applied."""
+"""Notes that are kept of how many gradients a learner had applied at some time."""
 
 
 class Doing(IntEnum):
@@ -64,7 +65,7 @@ class Registration:
         registered_ns: when, monotonic nanoseconds.
         latency_ns: its inference time.
         tick: the tick it is meant for.
-        ticks: how many there are from that one on that it has an action for: of a chunk more than
+        ticks: consecutive ticks, from that one on, that it has an action for; of a chunk more than
             one.
     """
 
@@ -86,7 +87,7 @@ _EPISODE, _REGISTRATION, _MARK = Layout(FinishedEpisode), Layout(Registration), 
 
 
 class WorkerRecord(SharedRecord):
-    """What every process says of itself."""
+    """The fields that every process has."""
 
     heartbeat_ns: int
     pid: int
@@ -97,8 +98,8 @@ class EnvironmentRecord(WorkerRecord):
     """Of the environment.
 
     Attributes:
-        decisions: inferences of which it has executed an action at the tick that this was for, or
-            late.
+        decisions: inferences of which it has executed an action, at the tick that the action was
+            for, or late.
         episodes: the newest that have finished.
     """
 
@@ -137,7 +138,7 @@ class EnvironmentRecord(WorkerRecord):
         return Doing(doing), since_ns
 
     def note_doing(self, doing: Doing, now_ns: int) -> None:
-        """Say what is done from now on."""
+        """Note what the process is doing from now on."""
         self.doing_since = now_ns * len(Doing) + doing
 
     def add_step(self, tick: int, length_ns: int) -> None:
@@ -153,16 +154,16 @@ class InferenceRecord(WorkerRecord):
     """Of an inference process.
 
     Attributes:
-        engine: what acts, by its place in `engine_models.ENGINES`.
+        engine: that acts, by its place in `engine_models.ENGINES`.
         precision: of the engine, by its place in `engine_models.PRECISIONS`.
         agreement: of its model with torch, see `ModelInfo`.
         connected: whether there is a connection to a policy server.
-        round_trip_ns: of a question to the server, without what the server takes; smoothed, as
-            `queue_ns` and `compute_ns`, which are the server's.
+        round_trip_ns: of a question to the server, without the server's own time; smoothed, as are
+            `queue_ns` and `compute_ns`, the parts of the server's time.
         in_flight: questions that are not answered yet.
-        dropped: answers from frames older than the newest that was acted on.
+        dropped: answers about frames older than the newest that was acted on.
         hedged: questions that were late, so that the newest frame was asked about instead.
-        takeover_ns: what new weights have taken of the inferences so far.
+        takeover_ns: time that taking over new weights has cost all inferences so far.
         registrations: the newest.
     """
 
@@ -195,14 +196,14 @@ class InferenceRecord(WorkerRecord):
         return super().size() + EntryList.size(_REGISTRATION, SAMPLES)
 
     def registrations_since(self, since_ns: int) -> Entries:
-        """Registrations at `since_ns` or later."""
+        """The kept registrations at `since_ns` or later."""
         found = self.registrations.newest()
         return found[found["registered_ns"] >= since_ns]
 
 
 PLACEMENTS = ("off", "measuring", "one core", "two cores", "taken back", "failed")
-"""How the parts of a learner's step are placed: not at all; the plan is being made; the plan needs
-one core; two; it was slower than one core, and is not followed; there is none."""
+"""How the parts of a learner's step are placed: not at all; the plan is being made; the plan uses
+one core; it uses two; it was slower than one core, and is not followed; no plan could be made."""
 
 
 class LearnerRecord(WorkerRecord):
@@ -243,10 +244,10 @@ class LearnerRecord(WorkerRecord):
         self._marks.append(Mark(at_ns, self.applied))
 
     def applied_rate(self, now_ns: int, over_ns: int) -> float | None:
-        """Gradients that have been applied per second.
+        """Gradients applied per second over the last `over_ns`.
 
-        Over the time before, `over_ns`, or since the first note of a learner that has not been
-        there for so long; None if there is no note between a fifth and twice of that time old.
+        Of a younger learner, since its first mark; None if no mark is at least a fifth and at most
+        twice of `over_ns` old.
         """
         marks = self._marks.newest()
         marks = marks[marks["at_ns"] >= now_ns - 2 * over_ns]
@@ -290,14 +291,13 @@ class ConverterRecord(WorkerRecord):
     conversion_ns: int
 
 
-class ServiceRecord(WorkerRecord):
-    """Of the service."""
+
 
 
 _PLACES: dict[str, tuple[type[WorkerRecord], int]] = {
     "environment": (EnvironmentRecord, 1),
     "learner": (LearnerRecord, MAX_LEARNERS),
-    "service": (ServiceRecord, 1),
+    "service": (WorkerRecord, 1),
     "evaluation": (EvaluationRecord, 1),
     "recorder": (RecorderRecord, 1),
     "converter": (ConverterRecord, 1),
@@ -312,7 +312,7 @@ class ProcessMetrics:
     """All records.
 
     Args:
-        buffer: `ProcessMetrics.size()` bytes, aligned to 8; writable for who owns a record.
+        buffer: `ProcessMetrics.size()` bytes, aligned to 8; writable for owners of a record.
 
     Attributes:
         environment: the record of the environment.
@@ -325,7 +325,7 @@ class ProcessMetrics:
     def __init__(self, buffer: memoryview) -> None:
         self._buffer = buffer
         self.environment = self._own(EnvironmentRecord, "environment")
-        self.service = self._own(ServiceRecord, "service")
+        self.service = self._own(WorkerRecord, "service")
         self.evaluation = self._own(EvaluationRecord, "evaluation")
         self.recorder = self._own(RecorderRecord, "recorder")
         self.converter = self._own(ConverterRecord, "converter")

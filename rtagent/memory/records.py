@@ -1,7 +1,7 @@
 """Records of integers and floats in shared memory: 8 bytes for each field, in order.
 
-`Layout` stores a record whole, for a structure that says when it is; the fields of a `SharedRecord`
-are loaded and stored one by one.
+`Layout` stores a whole record at once, and the structure around it says when the record is whole.
+The fields of a `SharedRecord` are loaded and stored one by one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SharedRecord:
     one aligned 8-byte load or store, so a reader finds no half of a value.
 
     Args:
-        buffer: `size()` bytes or more, aligned to 8; writable for who sets attributes.
+        buffer: `size()` bytes or more, aligned to 8; writable for a process that sets attributes.
     """
 
     _names: ClassVar[tuple[str, ...]] = ()

@@ -27,6 +27,7 @@ its copy, knows which slot the writer may have reached meanwhile, and leaves it 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Generic
 
 import numpy as np
@@ -58,8 +59,8 @@ class RingBounds:
     def __init__(self, buffer: memoryview, capacity: int) -> None:
         self.capacity = capacity
         # An item store of a memoryview is one 8-byte store.
-        self._newest = buffer[:8].cast("q")
-        self._floor = buffer[_FLOOR_AT : _FLOOR_AT + 8].cast("q")
+        self._newest = buffer[:WORD].cast("q")
+        self._floor = buffer[_FLOOR_AT : _FLOOR_AT + WORD].cast("q")
 
     @staticmethod
     def format(buffer: memoryview) -> None:
@@ -75,7 +76,7 @@ class RingBounds:
 
     @property
     def newest(self) -> int:
-        """Number of the newest item, -1 if there is none: whole for whoever loads it after this."""
+        """Number of the newest item, -1 if there is none; to be read before the item itself."""
         newest = self._newest[0]
         ordering.fence()
         return newest
@@ -137,7 +138,7 @@ class StampedRing(RingBounds):
         return whole
 
     def holds(self, *numbers: int) -> bool:
-        """Whether all of these items, in ascending order, `hold`; sooner for a few of them."""
+        """Whether all of these items, in ascending order, `hold`; for a few faster than `hold`."""
         ordering.fence()
         words, capacity = self._words, self.capacity
         for each in numbers:
@@ -193,23 +194,23 @@ class EntryList(Generic[Record]):
         ordering.fence()
         self._count[0] = number + 1
 
-    def newest(self, most: int | None = None) -> Entries:
+    def newest(self, most: int = sys.maxsize) -> Entries:
         """Copies of the newest entries, oldest first; fewer if the writer goes on meanwhile.
 
         Args:
-            most: how many at most. If None, all that are kept.
+            most: how many at most; there are no more than are kept.
 
         Returns:
             A structured array with the names of the entry's fields.
         """
-        count, kept = self._count[0], len(self._entries)
-        return self._between(count - (kept if most is None else most), count)
+        count = self._count[0]
+        return self._between(count - most, count)
 
     def since(self, number: int) -> tuple[Entries, int]:
         """Copies of the entries from a number on, as `newest` gives them.
 
         Args:
-            number: of the first that is wanted, at most `count`.
+            number: of the first one wanted, at most `count`.
 
         Returns:
             The entries, and the count that they lead to: the number from which to go on.
@@ -218,12 +219,12 @@ class EntryList(Generic[Record]):
         return self._between(number, count), count
 
     def _between(self, first: int, before: int) -> Entries:
-        """Copies of the entries first <= k < before that are kept; before: a count just read."""
+        """Copies of the entries first <= k < before that are kept; `before`: a count just read."""
         entries, kept = self._entries, len(self._entries)
         ordering.fence()
         first = max(0, first, before - kept)
         begin, end = first % kept, before % kept
-        # Slices, for a list of their places takes five times as long to copy them.
+        # Slices, for copying by a list of indices takes five times as long.
         if begin < end or first == before:
             found: Entries = entries[begin:end].copy()
         else:

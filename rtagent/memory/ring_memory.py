@@ -1,4 +1,4 @@
-"""The memory behind the rings: there for the ticks that are kept, and for no others.
+"""The memory behind the rings: reserved for the ticks that are kept, and for no others.
 
 Frame k and row k lie in slot k mod capacity for ever; the capacity is address space, not memory.
 The slots of the ticks that are kept, and of those that the writer reaches next, have memory; as
@@ -30,7 +30,7 @@ from rtagent.memory.ring import GUARD_TICKS, RingBounds
 SLICE_BYTES = 4 << 20
 """Punched between two looks at the writer's position: about a millisecond of work."""
 SURPLUS_BYTES = 1 << 20
-"""Pages that readers may have brought back before they are punched again."""
+"""Bytes that readers may have brought back before they are punched again."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class RingMemory:
             budget: bytes to punch, and to reserve, at most.
 
         Returns:
-            Whether all is as it should be.
+            Whether nothing is left to punch or to reserve.
 
         Raises:
-            UserError: the memory to reserve is not there; what can be punched has been.
+            UserError: the memory to reserve is not available; what can be punched has been.
         """
         ticks = max(1, budget // self._tick_bytes)
         for ring in self._rings:
@@ -111,13 +111,13 @@ class RingMemory:
     def _punch_slice(self, dead: int, start: int, stop: int) -> None:
         """Punch ticks start <= k < stop; everything from `dead` on is given up."""
         for array in self._arrays:
-            # The page that a slice before this one had to leave, for it held a part of this one.
+            # Including the page that the slice before had to leave, for it holds a part of both.
             first = max(dead, start - PAGE // array.item_bytes - 1)
             for begin, end in self._bytes(array, first, stop):
                 array.arena.punch(begin, end)
 
     def _surplus(self, dead: int, floor: int) -> int:
-        """Bytes that the kernel holds although they should have gone; a page or so less."""
+        """Bytes that the kernel holds although they were punched; a page or so less."""
         arenas = {array.arena for array in self._arrays}
         surplus = sum(arena.held - arena.size for arena in arenas)
         for array in self._arrays:
@@ -142,7 +142,7 @@ class RingMemory:
         return max(ring.newest for ring in self._rings) + GUARD_TICKS >= target
 
     def _bytes(self, array: SlotArray, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Where ticks start <= k < stop lie, at most a whole ring: none, one or two pieces."""
+        """The byte ranges of ticks start <= k < stop, at most a whole ring: none, one or two."""
         if stop <= start:
             return
         first = start % self._capacity

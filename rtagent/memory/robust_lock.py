@@ -5,8 +5,8 @@ holder dies, however it dies, so no process is ever stopped by a dead one. Such 
 process and vanish when the process closes *any* descriptor of the file: that is why this file is
 opened once per process, holds nothing else, and is never mapped. The environment process never
 takes it. Letting go is a release and taking an acquire, on every processor: both calls pass through
-one lock of the kernel's own, and so does the death of a holder. So of what one holder stored, the
-next one sees all that the first had come to.
+one lock of the kernel's own, and so does the death of a holder. So the next holder sees all that
+the one before had stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RobustLock:
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def try_enter(self) -> bool:
-        """Take the lock if it is free at this moment; the supervisor must never wait for it.
+        """Take the lock if it is free at this moment; whether it was. Never waits.
 
         A holder that was stopped (SIGSTOP) keeps it until the supervisor kills that process.
         """
@@ -56,7 +56,7 @@ class RobustLock:
 
 
 class NoLock:
-    """In place of a `RobustLock` around what no other process can reach."""
+    """Stands in for a `RobustLock` where no other process can reach what it guards."""
 
     def try_enter(self) -> bool:
         """It is always free."""

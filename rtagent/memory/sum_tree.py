@@ -2,8 +2,8 @@
 
 Each inner node is the sum of its children, computed anew whenever one of them changes: nothing is
 added up or subtracted in place, so no rounding error grows however many updates there are. The
-tree is wide and flat, because numpy takes a row of children at a time; its highest level is as
-wide as one cumulative sum is quick, and has no root above it.
+tree is wide and flat, because numpy takes a row of children at a time; its highest level has so
+many nodes that one cumulative sum is still quick, and has no root above it.
 
 Why it is right after a kill. A `dirty` word is set before leaves change and cleared after the sums
 above them have followed; `mend` computes all sums anew if it is set. A value is stored in one
@@ -43,9 +43,9 @@ def sum_tree(buffer: memoryview, leaves: int) -> SumTree:
 
 
 class SumTree:
-    """Values that have owners, and the sums above them. Whoever uses it must be alone.
+    """Values that have owners, and the sums above them. One user at a time.
 
-    An owner is a number that grows; that of number k owns leaf k mod leaves, if any.
+    An owner is a number; owner k may have leaf k mod leaves, which belongs to one owner at a time.
 
     Args:
         buffer: `SumTree.size(leaves)` writable bytes, aligned to 8; all zero is an empty tree.
@@ -54,7 +54,7 @@ class SumTree:
     Attributes:
         dirty: (1,) not 0 while sums may be wrong.
         leaves: (leaves,) the values, each >= 0; written by `set` and `change` alone.
-        owners: (leaves,) whose value each is; means nothing where that is 0.
+        owners: (leaves,) the owner of each value; means nothing where the value is 0.
     """
 
     def __init__(self, buffer: memoryview, leaves: int) -> None:
@@ -91,10 +91,6 @@ class SumTree:
             self._follow(np.arange(0, len(self._levels[0]), CHILDREN))
             self.dirty[0] = 0
 
-    def total(self) -> float:
-        """The sum of all values."""
-        return float(np.cumsum(self._levels[-1])[-1])
-
     def live(self, owners: Ints) -> tuple[Ints, Flags]:
         """The leaves (n,) of owners (n,), and which of these belong to them and are not 0."""
         indices = owners % len(self.leaves)
@@ -128,7 +124,7 @@ class SumTree:
         return self.owners[nodes], self.leaves[nodes]
 
     def change(self, owners: Ints, values: Doubles) -> float:
-        """Give owners new values, unless their leaves are 0 or somebody else's by now.
+        """Give owners new values, unless their leaves are 0 or another owner's by now.
 
         Args:
             owners: (n,) each >= 0.
@@ -200,14 +196,14 @@ class CompiledSumTree(SumTree):
         self._run_follow(self._address)
 
     def _take(self, count: int) -> int:
-        """Have room for that many leaves."""
+        """Prepare a job for that many leaves; the count."""
         if count > len(self._nodes):
             self._make_room(2 * count)
         self._job.count = count
         return count
 
     def _make_room(self, count: int) -> None:
-        """Make arrays that the job points to: to look up their addresses takes microseconds."""
+        """Make the arrays that jobs point to: to look up their addresses takes microseconds."""
         self._nodes, self._owners = np.empty((2, count), np.int64)
         self._numbers = np.empty(count)
         self._job.nodes, self._job.owners = self._nodes.ctypes.data, self._owners.ctypes.data
@@ -215,7 +211,7 @@ class CompiledSumTree(SumTree):
 
 
 def _widths(leaves: int) -> list[int]:
-    """Nodes of each level from the leaves up, whole families of them below the highest."""
+    """Nodes of each level from the leaves up; below the highest a multiple of `CHILDREN`."""
     widths = [leaves]
     while widths[-1] > WIDEST_TOP:
         parents = -(-widths[-1] // CHILDREN)
@@ -225,6 +221,7 @@ def _widths(leaves: int) -> list[int]:
 
 
 def _families(level: Doubles) -> Doubles:
+    """(parents, CHILDREN), the nodes of a level by their parents."""
     return level.reshape(-1, CHILDREN)
 
 

@@ -33,7 +33,7 @@ RETRY_S = 0.0002
 
 
 class Turns(SharedRecord):
-    """The words that say whose turn it is.
+    """Whose turn it is, in shared words.
 
     Args:
         buffer: `Turns.size()` writable bytes.
@@ -67,9 +67,9 @@ class Turns(SharedRecord):
     def pass_on(
         self, after: int, ring: Sequence[int], now: float, *, expired: bool = False
     ) -> None:
-        """Give the turn to the successor of a learner, at `now` seconds. Under the lock only.
+        """Give the turn to the successor of learner `after`, at `now` seconds. Under the lock only.
 
-        `expired` says that a lease made it so.
+        `expired`: that learner loses its turn because its lease is over.
         """
         self.granted_ns = int(now * NANO)
         self.expired += expired
@@ -78,7 +78,7 @@ class Turns(SharedRecord):
 
     @contextmanager
     def hold(self, clock: Clock, beat: Callable[[], object]) -> Iterator[None]:
-        """The lock without the turn: for what must not happen beside an update; beats meanwhile."""
+        """The lock without the turn, for what must not happen beside an update; beats meanwhile."""
         while not self.lock.try_enter():
             beat()
             clock.sleep_until(clock.now() + RETRY_S)

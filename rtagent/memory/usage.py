@@ -7,9 +7,9 @@ the shared memory, which is asked of the kernel arena by arena and therefore cou
 although no process has touched it yet. Page cache that nobody has mapped does not count: the kernel
 takes it back when it likes.
 
-A reading of a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB.
-It does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time
-here, so it is for whoever can choose how often: `meter.py`.
+To read a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB. It
+does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it takes the
+reader's time, so `meter.py` limits how often it is done.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtagent.errors import UserError
+
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 LEAST_FREE_SHARE = 0.03
 LEAST_FREE_BYTES = 64 << 20
 STALLED_PERCENT = 10.0
-"""Share of ten seconds in which everybody waited for memory."""
+"""Memory counts as short if all processes waited for it for this share of ten seconds."""
 _KIB = 1024
 _VERSION_1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
 _VERSION_2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
@@ -37,7 +39,7 @@ class Level:
         name: machine, or the folder of a control group.
         limit: bytes in all.
         available: bytes that can still be had, file cache out of use included.
-        stalled_percent: of the last ten seconds, everybody waited for memory.
+        stalled_percent: of the last ten seconds, in which all its processes waited for memory.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Level:
 
     @property
     def short(self) -> bool:
-        """Whether something should be given up before the kernel kills somebody."""
+        """Whether memory should be given up before the kernel kills a process."""
         return self.available < self.floor or self.stalled_percent >= STALLED_PERCENT
 
     @property
@@ -62,18 +64,21 @@ class Level:
 
 
 def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Proportional set size of some processes, without shared memory; the dead count nothing.
+    """Proportional set size of some processes, without shared memory, bytes; 0 for the dead.
 
-    Where that may not be read, a process's anonymous memory counts instead.
+    Where the set may not be read, a process's anonymous memory counts instead.
     """
     return sum(_private(proc / str(pid)) for pid in pids)
 
 
 def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
-    """The machine, and every limited control group (version 1 or 2) around this process."""
-    info = _table(proc / "meminfo")
-    total = info["MemTotal"] * _KIB
-    levels = [Level("machine", total, info["MemAvailable"] * _KIB)]
+    """The machine, and every limited control group (version 1 or 2) around this process.
+
+    Raises:
+        UserError: `/proc/meminfo` is hidden or does not say what is available.
+        OSError: it cannot be read at this moment.
+    """
+    levels = [_machine(proc / "meminfo")]
     for line in _text(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -84,14 +89,25 @@ def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
             continue
         levels += [level for level in found if level is not None]
     # Version 1 writes "unlimited" as a number beyond any machine.
-    return [level for level in levels if level.limit <= total]
+    return [level for level in levels if level.limit <= levels[0].limit]
+
+
+def _machine(meminfo: Path) -> Level:
+    try:
+        figures = _figures(meminfo.read_text())
+        return Level("machine", figures["MemTotal"] * _KIB, figures["MemAvailable"] * _KIB)
+    except (FileNotFoundError, PermissionError, KeyError):
+        raise UserError(
+            f"{meminfo} does not say how much memory is available: mount /proc without "
+            "subset=pid (in a systemd unit: ProcSubset=all)"
+        ) from None
 
 
 def _private(process: Path) -> int:
-    table = _table(process / "smaps_rollup")
+    table = _figures(_text(process / "smaps_rollup"))
     if "Pss" in table:
         return (table["Pss"] - table.get("Pss_Shmem", 0)) * _KIB
-    return _table(process / "status").get("RssAnon", 0) * _KIB
+    return _figures(_text(process / "status")).get("RssAnon", 0) * _KIB
 
 
 def _around(root: Path, path: str) -> list[Path]:
@@ -101,13 +117,16 @@ def _around(root: Path, path: str) -> list[Path]:
 
 
 def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Level | None:
-    """Of a control group, given what its files of limits and usage, and its unused cache, are."""
+    """The level of a control group, given the names of its limits, usage and unused file cache.
+
+    None if it has no limit.
+    """
     found = [_number(group / name) for name in limits]
     limit = min((each for each in found if each is not None), default=None)
     used = _number(group / usage)
     if limit is None or used is None:
         return None
-    cache = _table(group / "memory.stat").get(unused, 0)
+    cache = _figures(_text(group / "memory.stat")).get(unused, 0)
     return Level(str(group), limit, limit - used + cache, _stalled(group / "memory.pressure"))
 
 
@@ -125,9 +144,9 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _table(path: Path) -> dict[str, int]:
-    """Names and first numbers of a file with one figure per line; {} if there is no such file."""
-    words = (line.replace(":", " ").split() for line in _text(path).splitlines())
+def _figures(text: str) -> dict[str, int]:
+    """Names and first numbers of a text with one figure per line."""
+    words = (line.replace(":", " ").split() for line in text.splitlines())
     return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
 
 

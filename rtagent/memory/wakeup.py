@@ -4,8 +4,8 @@ Why it is correct. The bell is a 32-bit count in shared memory. A sleeper reads 
 the condition it waits for, and asks the kernel (futex) to sleep only if the count is still what it
 read: a ring between the check and the sleep makes the call return at once, so no wake-up is lost.
 The ringer stores what was waited for, fence, the count; the sleeper loads the count, fence, looks
-(`ordering.py`). That the count is stored before the ringer looks for sleepers, and the sleeper on
-the list before it looks at the count once more, is the kernel's part of the bargain.
+(`ordering.py`). The kernel sees to the rest: the count is stored before it looks for sleepers, and
+the sleeper is on its list before it compares the count once more.
 Every sleep has a time limit, so a ringer that dies delays nobody for ever. Nobody spins.
 """
 
@@ -43,9 +43,9 @@ class Doorbell:
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
     def ring(self) -> None:
-        """Count up and wake all who wait. Only the bell's one writer."""
+        """Count up and wake all sleepers. Only the bell's one writer."""
         ordering.fence()
-        self._word.value = (self._word.value + 1) & 0xFFFFFFFF
+        self._word.value += 1
         self._syscall(_SYS_FUTEX, self._address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
     def wait_for(self, condition: Callable[[], bool], clock: Clock, timeout: float) -> bool:

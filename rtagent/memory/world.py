@@ -30,13 +30,13 @@ from rtagent.staggering.state import StaggerState
 
 STATUS_CAPACITY = 512 << 10
 CLUSTER_CAPACITY = 256 << 10
-"""More than a thousand nodes have room in the document."""
+"""The document has room for more than a thousand nodes."""
 RESERVE_AHEAD_S = 60.0
-"""The rings are reserved so far ahead of the write position, but..."""
+"""How far ahead of the write position the rings are reserved, within the next two bounds."""
 RESERVE_SHARE = 64
-"""...at most by this fraction of the ticks that are kept, and..."""
+"""At most one in so many of the ticks that are kept is reserved ahead."""
 LEAST_RESERVE_TICKS = 64
-"""...at least by so many ticks, or a second."""
+"""At least so many ticks, and those of a second, are reserved ahead."""
 MAINTENANCE_BYTES = 16 << 20
 """What one call of `maintain` punches and reserves at most: some milliseconds of work."""
 
@@ -49,7 +49,7 @@ class WorldHandles:
         config: of the run, as it started.
         blueprint: shapes and rates.
         arenas: by name.
-        first_tick: number of the run's first tick; more than 0 if a saved replay goes before it.
+        first_tick: number of the run's first tick; above 0 if a saved replay comes before it.
     """
 
     config: Config
@@ -62,7 +62,7 @@ class WorldMemory:
     """The arenas of one run, owned by the supervisor.
 
     Args:
-        config: how many ticks the rings can keep, and what memory they may take.
+        config: how many ticks the rings can keep, and how much memory they may take.
         blueprint: shapes and rates.
         first_tick: number of the run's first tick.
 
@@ -70,7 +70,7 @@ class WorldMemory:
         bytes_per_tick: of its frame and its row.
 
     Raises:
-        UserError: the memory, grown to its whole size, is not there.
+        UserError: the memory, grown to its whole size, is not available.
     """
 
     def __init__(self, config: Config, blueprint: Blueprint, first_tick: int = 0) -> None:
@@ -89,11 +89,10 @@ class WorldMemory:
         try:
             for name, size in fixed.items():
                 self._arenas[name] = Arena(name, size)
-            if "learner" not in fixed:
-                size = LearnerState.size(blueprint.learned_parameters)
-                self._arenas["learner"] = Arena("learner", size, sparse=True)
-                self._arenas["learner"].reserve(0, PAGE)
-            for name, size in _ring_sizes(blueprint, capacity).items():
+            growing = _ring_sizes(blueprint, capacity)
+            if not config.learning.processes:
+                growing["learner"] = LearnerState.size(blueprint.learned_parameters)
+            for name, size in growing.items():
                 self._arenas[name] = Arena(name, size, sparse=True)
                 self._arenas[name].reserve(0, PAGE)
             arenas = {name: arena.handle for name, arena in self._arenas.items()}
@@ -117,15 +116,15 @@ class WorldMemory:
             budget: bytes to return to the system, and to reserve, at most.
 
         Returns:
-            Whether all is as it should be; otherwise the next call goes on with it.
+            Whether nothing is left to return or to reserve; otherwise the next call goes on.
 
         Raises:
-            UserError: the memory to reserve is not there; what can be returned has been.
+            UserError: the memory to reserve is not available; what can be returned has been.
         """
         return self._ring_memory.maintain(newest, limit, self._reserve_ticks(limit), budget)
 
     def ticks_in(self, size: int) -> int:
-        """The limit whose ticks, with the reserve ahead of the writer, take at most `size` bytes.
+        """Ticks to keep that take at most `size` bytes with the reserve ahead of the writer.
 
         At most replay.capacity; not positive if `size` is less than the least reserve.
         """
@@ -137,10 +136,10 @@ class WorldMemory:
         return {name: arena.held for name, arena in self._arenas.items()}
 
     def reserve_learners(self) -> None:
-        """Make the memory of the learners' shared state certain, in a run that began without.
+        """Reserve the memory of the learners' shared state, in a run that began without learners.
 
         Raises:
-            UserError: the memory is not there.
+            UserError: the memory is not available.
         """
         arena = self._arenas["learner"]
         arena.reserve(0, arena.size)
@@ -176,7 +175,7 @@ class WorldMemory:
 
 
 def _fixed_sizes(config: Config, blueprint: Blueprint) -> dict[str, int]:
-    """Bytes of all arenas but the rings, which grow."""
+    """Bytes of all arenas but those of the rings, which grow."""
     fixed = {
         "weights": WeightBuffers.size(blueprint.parameters),
         "actions": ActionSlots.size(blueprint),
@@ -286,7 +285,7 @@ class World:
 
     @cached_property
     def stagger(self) -> StaggerState:
-        """The staggering state. Writer: whoever holds the claim lock."""
+        """The staggering state. Writer: the holder of the claim lock."""
         return StaggerState(self._map("stagger"))
 
     @cached_property
@@ -296,17 +295,17 @@ class World:
 
     @cached_property
     def learner(self) -> LearnerState:
-        """What the learners share. Writer: whoever holds the apply lock."""
+        """What the learners share. Writer: the holder of the apply lock."""
         return LearnerState(self._map("learner"), self.blueprint.learned_parameters)
 
     @cached_property
     def turns(self) -> Turns:
-        """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
+        """Whose turn it is, and the apply lock. Writer: the holder of that lock."""
         return Turns(self._map("turns"), self._lock("apply"))
 
     @cached_property
     def alternation(self) -> Alternation:
-        """Acting and learning by turns. Writer of each count: see there."""
+        """Acting and learning by turns. Writers: the inference process, and the learner."""
         return Alternation(self._map("alternation"))
 
     @cached_property
@@ -316,7 +315,7 @@ class World:
 
     @cached_property
     def priorities(self) -> Priorities | None:
-        """The priorities of transitions, if they matter. Writer: whoever holds their lock."""
+        """The priorities of transitions, with learning.prioritized. Writer: the lock's holder."""
         if "priorities" not in self._arenas:
             return None
         lock, capacity = self._lock("priorities-lock"), self.config.replay.capacity
@@ -324,7 +323,7 @@ class World:
 
     @cached_property
     def cluster(self) -> JsonDoubleBuffer | None:
-        """How the link to the cluster is, if there is one. Writer: the gateway."""
+        """The state of the link to the cluster, if there is one. Writer: the gateway."""
         if "cluster" not in self._arenas:
             return None
         return JsonDoubleBuffer(self._map("cluster"), CLUSTER_CAPACITY)

@@ -2,9 +2,9 @@
 
 Why it is correct. A checkpoint is there whole or not at all (`atomic_write.py`); a crash at any
 instant leaves the older ones as they were. A CRC32 over metadata and tensors finds what the disk
-did to it later. Which one is the newest stands in its name: the wall clock, and with it the time
-of a file, may be set back between two checkpoints. Only numpy is needed here, so the supervisor can
-check a checkpoint before it starts anything.
+did to it later. The number in a name says which checkpoint is the newest: the wall clock, and with
+it the time of a file, may be set back between two checkpoints. Only numpy is needed here, so the
+supervisor can check a checkpoint before it starts anything.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from safetensors.numpy import save as to_bytes
 
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import appearing, remove_drafts
 from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
+from rtagent.memory.arena import available_memory
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.usage import memory_levels
 
 FORMAT = 1
 KEEP = 3
@@ -45,9 +45,9 @@ WRITE_STEP = 8 << 20
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _NAME = re.compile(r"checkpoint-(?:(\d{6,})-)?(\d{12,})\.safetensors")
-"""Number of the checkpoint (older versions gave none), updates behind it."""
+"""Number of the checkpoint (older versions gave it none), and updates behind it."""
 _UNEXPECTED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
-"""What is raised over values of which nothing is known."""
+"""What may be raised by reading values that another program may have written."""
 
 
 class CheckpointError(UserError):
@@ -55,7 +55,7 @@ class CheckpointError(UserError):
 
 
 class CorruptCheckpoint(CheckpointError):
-    """It is not what was written."""
+    """A checkpoint is damaged, or is none."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Score:
     kind: str
 
     def beats(self, other: Score | None) -> bool:
-        """Whether it is at least as good; what was evaluated always beats what was live."""
+        """Whether it is at least as good; an evaluation always beats live episodes."""
         if other is None or self.kind != other.kind:
             return other is None or self.kind == "evaluation"
         return self.mean_return >= other.mean_return
@@ -118,9 +118,9 @@ class Checkpoint:
 
     Attributes:
         signature: what it fits.
-        counters: how far it is.
+        counters: how far learning had come.
         tensors: `online.<name>`, `target.<name>` and the optimizer's, as numpy arrays.
-        score: if None, not known.
+        score: of its policy. If None, not known.
         run: what the run was made of, see `telemetry/run_record.py`; {}: not known.
     """
 
@@ -153,7 +153,7 @@ def save(
         folder: made if it is not there.
         checkpoint: what to write.
         keep: checkpoints that remain at most.
-        most_bytes: that they have together, unless the new one alone has more.
+        most_bytes: that the remaining ones have together, unless the new one alone has more.
         progress: called between pieces of the work, for the heartbeat.
 
     Returns:
@@ -201,7 +201,7 @@ def listing(folder: Path) -> list[dict[str, Any]]:
     """
     numbered, best = _numbered(folder), None
     with suppress(FileNotFoundError):
-        # Its second name has the same time, and so has a copy of it.
+        # The best checkpoint has two names and one time; a copy of it is given that time, too.
         found = (folder / BEST).stat()
         best = found.st_size, found.st_mtime_ns
     # A file's time is on the wall clock, so its age can only be told from there.
@@ -220,7 +220,7 @@ def listing(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint written last; none if there is none.
+    """The checkpoint written last; None if there is none.
 
     Raises:
         CheckpointError: the folder cannot be read.
@@ -236,8 +236,7 @@ def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[st
         The checkpoint, None if there is none; and why newer ones were passed over.
 
     Raises:
-        CheckpointError: it belongs to something else, not one is whole, or the folder cannot be
-            read.
+        CheckpointError: it belongs to something else, none is whole, or the folder cannot be read.
     """
     passed: list[str] = []
     for _, _, path in reversed(_numbered(folder)):
@@ -259,8 +258,8 @@ def load(path: Path) -> Checkpoint:
         CheckpointError: it is corrupt, or of another version of the format.
     """
     try:
-        # Whoever opens a pipe waits, and a file with holes may claim any size.
-        open_regular(path, min(level.available for level in memory_levels())).close()
+        # To open a pipe would wait, and a file with holes may claim any size.
+        open_regular(path, available_memory()).close()
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
@@ -362,13 +361,13 @@ def _best_score(folder: Path, signature: dict[str, Any]) -> Score | None:
 
 
 def _name_best(path: Path, progress: Callable[[], None]) -> None:
-    """Give a checkpoint the name of the best one, at once."""
+    """Give a checkpoint the name of the best one, in place of the one that has it."""
     draft, best = path.with_name(f".best-{path.name}"), path.with_name(BEST)
-    draft.unlink(missing_ok=True)
+    remove_drafts(path.parent, ".best-")
     try:
         os.link(path, draft)
     except OSError:
-        # Not every file system has a second name for a file, and then it is another one.
+        # Not every file system lets a file have a second name; then the best one is a copy.
         with open(path, "rb") as file, appearing(best, ".best-") as write:
             while piece := file.read(WRITE_STEP):
                 write(piece)

@@ -40,7 +40,7 @@ _HEADER_ROOM = 1 << 20
 
 @dataclass(frozen=True)
 class Outline:
-    """What a demonstration is of; known without its content.
+    """Environment, length and shapes of a demonstration; known without reading its content.
 
     Attributes:
         environment: id of the environment that it was recorded in.
@@ -77,7 +77,7 @@ class Demonstration:
         action_meanings: a word for each discrete action; empty if unknown.
 
     Raises:
-        UserError: the columns are not what they should be.
+        UserError: a column is wrong; the line says which and why.
     """
 
     environment: str
@@ -95,7 +95,7 @@ class Demonstration:
 
     @property
     def outline(self) -> Outline:
-        """What it is of."""
+        """Its environment, length and shapes."""
         return Outline(
             self.environment, len(self.rewards), self.frames.shape[1:], str(self.frames.dtype),
             self.actions.shape[1:], str(self.actions.dtype), self.action_meanings,
@@ -151,7 +151,7 @@ class DemonstrationWriter:
         self._bytes += frame.nbytes + 4 * np.size(action) + _ROW_BYTES
 
     def demonstration(self) -> Demonstration:
-        """What has been gathered; raises a UserError if that is no demonstration."""
+        """The ticks gathered so far; raises a UserError if they are no demonstration."""
         if not self._rest:
             raise UserError("a demonstration needs at least one tick")
         actions, rewards, flags, episodes = zip(*self._rest, strict=True)
@@ -164,7 +164,7 @@ class DemonstrationWriter:
         )
 
     def save(self, path: Path) -> None:
-        """Write what has been gathered, as `save_demonstration` does."""
+        """Write the ticks gathered so far, as `save_demonstration` does."""
         save_demonstration(path, self.demonstration())
 
 
@@ -216,7 +216,7 @@ def load_demonstration(path: Path) -> Demonstration:
 
 
 def outline_of(path: Path) -> Outline:
-    """What a file is of, without reading its content.
+    """The outline of a file, without reading its content.
 
     Raises:
         UserError: it is gone, too large or no demonstration; the line says why.
@@ -227,7 +227,7 @@ def outline_of(path: Path) -> Outline:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
-    """Gives the file, what it is of, and the text that says so; names the file in errors."""
+    """Gives the file, its outline, and the text of its metadata; names the file in errors."""
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
@@ -269,7 +269,7 @@ def _outline(file: Any, text: str) -> Outline:
 
 
 def _fault(demonstration: Demonstration) -> str:
-    """What is wrong with it; empty if nothing is."""
+    """What is wrong with a demonstration; empty if nothing is."""
     columns = {name: getattr(demonstration, name) for name in _COLUMNS}
     kinds = {
         "frames": ("uint8", "float32"), "actions": ("int32", "float32"), "rewards": ("float32",),
@@ -289,7 +289,7 @@ def _fault(demonstration: Demonstration) -> str:
         if columns[name].ndim != 1:
             return f"its {name} have the shape {columns[name].shape}"
     for name in ("frames", "actions", "rewards"):
-        # Of whole numbers it would take as much memory as they do.
+        # Not of integers: the check would take as much memory as they do.
         if columns[name].dtype == np.float32 and not np.isfinite(columns[name]).all():
             return f"its {name} are not all finite"
     if (columns["flags"] & ~np.uint8(TERMINATED | TRUNCATED)).any():

@@ -1,20 +1,21 @@
-"""Demonstrations into the rings, before the world starts: an empty replay has a past to learn from.
+"""Fills the rings with demonstrations before the world starts, so that learning can begin at once.
 
 A demonstrated action counts as computed from the frame that was seen some ticks before it was
 executed: as many as will lie between the policy's own observations and actions. So what is learned
-is the worth of an action at the delay at which the policy acts, whatever the player reacted to.
+is the value of an action at the delay at which the policy acts, whatever the player reacted to.
 Where a player decides at every n-th tick alone, the ticks in between count as the default
 behaviour, as they do where a policy acts so seldom.
 
 Why it is correct. Nothing else runs yet, so this process may write what belongs to the environment,
 and does so as the environment does, row by row. The first ticks of an episode, whose frame would be
-of the one before, count as the default behaviour. Episodes are numbered anew over all files, and
-the environment closes the last one as it does with a predecessor's.
+of the episode before, count as the default behaviour. Episodes are numbered anew over all files,
+and the environment closes the last one as it does with a predecessor's.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -51,8 +52,8 @@ class Demonstrations:
 
     Attributes:
         source: the file or folder that the user named.
-        files: by name.
-        outlines: what each was of when it was found.
+        files: ordered by name.
+        outlines: of each file when it was found.
     """
 
     source: Path
@@ -102,30 +103,29 @@ def find_demonstrations(source: Path, config: Config, blueprint: Blueprint) -> D
 
 def load(
     past: Demonstrations, blueprint: Blueprint, frames: FrameRing, ledger: Ledger, *, delay: int,
-    time_ns: int, interval: int = 1, keep: int | None = None,
+    time_ns: int, interval: int = 1, keep: int = sys.maxsize,
     progress: Callable[[float], None] = lambda done: None,
 ) -> int:
     """Fill empty rings with the newest ticks that fit.
 
     Args:
-        past: what with.
+        past: the demonstrations.
         blueprint: of the run.
         frames, ledger: the rings, empty.
         delay: ticks from the frame that an action is learned for to its execution.
-        time_ns: when; the rows say that they happened then.
+        time_ns: of every row, monotonic.
         interval: ticks from one decision of the player to the next.
-        keep: most ticks. If None, as many as the rings can show.
+        keep: most ticks; at most as many as the rings can show are written.
         progress: told the fraction that is done.
 
     Returns:
         How many ticks were written.
 
     Raises:
-        UserError: a file is damaged, or not what it was when it was found.
+        UserError: a file is damaged, or has changed since it was found.
     """
     stop = past.newest + 1
-    most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
-    lowest = max(0, stop - (most if keep is None else min(keep, most)))
+    lowest = max(0, stop - min(keep, frames.capacity - GUARD_TICKS))
     ends = list(accumulate(outline.ticks for outline in past.outlines))
     episode = 0
     for path, outline, end in zip(past.files, past.outlines, ends, strict=True):
@@ -188,11 +188,10 @@ class _Rows:
             )
             frames.publish(tick, demonstration.frames[at], begin)
 
-
     def _pending(
         self, pending: PendingActions | None, observed: int, tick: int
     ) -> npt.NDArray[Any] | None:
-        """What takes effect after the frame and before the action; None if nobody asks."""
+        """The actions between the frame and this action; None in a run without pending actions."""
         if pending is None:
             return None
         actions = pending.unknown()
@@ -203,7 +202,7 @@ class _Rows:
 
 
 def _check_fit(path: Path, theirs: Outline, wanted: Outline) -> None:
-    """Compare all but the length; an unknown meaning fits every action."""
+    """Raise a UserError unless all but the length agree; unknown meanings fit every action."""
     pairs: list[tuple[str, str, str]] = [
         ("environment", theirs.environment, wanted.environment),
         ("frames", _text(theirs.frame_shape, theirs.frame_dtype),
@@ -224,7 +223,7 @@ def _text(shape: tuple[int, ...], dtype: str) -> str:
 
 
 def _fitting(path: Path, demonstration: Demonstration, blueprint: Blueprint) -> Demonstration:
-    """The demonstration with actions as they were executed: within the bounds."""
+    """The demonstration with its actions clipped to the bounds, as they were executed."""
     space, actions = blueprint.action_space, demonstration.actions
     if blueprint.action_shape:
         return replace(demonstration, actions=np.clip(actions, space.low, space.high))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,14 +34,14 @@ Details = dict[str, Any]
 
 
 class Progress:
-    """Passes progress on, but not each bit of it."""
+    """Sends progress through a pipe, at most once in `PROGRESS_EVERY_S`."""
 
     def __init__(self, pipe: Pipe, clock: Clock) -> None:
         self._pipe, self._clock = pipe, clock
         self._next = clock.now()
 
     def __call__(self, done: float) -> None:
-        """Say which fraction is done, if that was not said a moment ago."""
+        """Send the fraction that is done, unless the last one was sent a moment ago."""
         if self._clock.now() >= self._next:
             self._pipe.send(("progress", {"done": round(done, 4)}))
             self._next = self._clock.now() + PROGRESS_EVERY_S
@@ -72,7 +73,7 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
 
 
 def restore_replay(
-    handles: WorldHandles, folder: Path, pipe: Pipe, keep: int | None = None
+    handles: WorldHandles, folder: Path, pipe: Pipe, keep: int = sys.maxsize
 ) -> None:
     """Restore the replay into empty rings, before any other process of the run starts.
 
@@ -81,7 +82,7 @@ def restore_replay(
         folder: where from.
         pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
-        keep: most ticks. If None, as many as fit.
+        keep: most ticks; at most as many as fit are restored.
     """
     start_life("saver")
 
@@ -103,7 +104,7 @@ def restore_replay(
 
 
 def load_demonstrations(
-    handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int | None = None
+    handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int = sys.maxsize
 ) -> None:
     """Fill the replay with demonstrations; else as `restore_replay`.
 
@@ -128,7 +129,7 @@ def load_demonstrations(
 
 
 def _answer(kind: str, work: Callable[[Progress], Details], pipe: Pipe) -> None:
-    """Do the work, say how it went, and end the process."""
+    """Do the work, send its result, and end the process."""
     clock = MonotonicClock()
     started = clock.now()
     answer: tuple[str, Any]

@@ -30,19 +30,18 @@ from rtagent.memory.frames import FrameRing
 from rtagent.storage.checkpoint import Signature
 
 FORMAT = 2
-LEVEL = 1
+SUFFIX = ".chunk"
 PIECE_BYTES = 1 << 20
 """Frames copied at a time."""
 DRAFT = ".replay-"
-"""How the name of a file begins that is not whole yet."""
+"""With this begins the name of a file that is not whole yet."""
 
 COMMON = ("environment", "observation", "action")
 """What a saved replay and a run must have in common: everything but the network."""
 
 Header = Mapping[str, str | int]
 
-LAST_TICK = 2**62
-
+_LAST_TICK = 2**62
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAGIC = b"rtreplay"
 _HEAD = struct.Struct("<8sI")
@@ -70,34 +69,34 @@ class Chunk:
     bytes: int
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], suffix: str) -> Chunk:
-        """What a manifest says of a file whose name ends in `suffix`.
+    def read(cls, values: Mapping[str, Any]) -> Chunk:
+        """The chunk that a manifest describes.
 
         Raises:
-            ValueError: it is no plain name, or a number is none.
-            TypeError: something is missing, or too much.
+            ValueError: the name is not a chunk's plain name, or a number is wrong.
+            TypeError: a value is missing, or there are too many.
         """
         chunk, name = cls(**values), values["file"]
-        if not isinstance(name, str) or not _PLAIN.fullmatch(name) or not name.endswith(suffix):
+        if not isinstance(name, str) or not _PLAIN.fullmatch(name) or not name.endswith(SUFFIX):
             raise ValueError(f"{str(name)[:80]!r} is no file of a replay")
         for number in (chunk.first, chunk.stop, chunk.bytes):
-            if type(number) is not int or not 0 <= number < LAST_TICK:
+            if type(number) is not int or not 0 <= number < _LAST_TICK:
                 raise ValueError(f"{chunk.file}: a number is wrong")
         return chunk
 
 
 @contextmanager
 def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]], None]]:
-    """Gives a function that appends an array; the file appears when the block ends well.
+    """Gives a function that appends an array; the file appears when the block ends without error.
 
     Args:
         path: where.
-        about: what a `Reader` will ask for.
+        about: the header, which a `Reader` compares.
 
     Raises:
         OSError: it cannot be written.
     """
-    compressor = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+    compressor = zstandard.ZstdCompressor(level=1).compressobj()
     text = json.dumps(about).encode()
     crc = 0
 
@@ -109,7 +108,7 @@ def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]],
             write(content)
 
         put(_HEAD.pack(_MAGIC, len(text)) + text)
-        yield lambda values: put(compressor.compress(_bytes(values).data))
+        yield lambda values: put(compressor.compress(_bytes(values)))
         put(compressor.flush())
         write(_CRC.pack(crc))
 
@@ -119,11 +118,11 @@ class Reader:
 
     Args:
         path: the file.
-        about: what it must have been written with. If None, that is not checked.
+        about: the header that it must have. If None, any.
         size: its bytes.
 
     Attributes:
-        about: what it was written with.
+        about: its header.
 
     Raises:
         Corrupt: it is gone, damaged, or something else.
@@ -157,7 +156,7 @@ class Reader:
             Corrupt: the file holds less.
         """
         values = np.empty(shape, dtype)
-        rest = _bytes(values).data
+        rest = _bytes(values)
         while rest:
             try:
                 count = self._stream.readinto(rest)
@@ -175,13 +174,13 @@ def common(signature: Signature) -> dict[str, str]:
 
 
 def header(signature: Signature, first: int, stop: int, row: str = "") -> Header:
-    """The header of a file with the ticks first <= k < stop, and, if it has rows, their layout."""
+    """The header of a file with the ticks first <= k < stop; `row`: the layout of its rows."""
     return {"format": FORMAT, **common(signature), "first": first, "stop": stop, "row": row}
 
 
 def digest(values: npt.NDArray[Any]) -> str:
     """Sixteen hexadecimal digits that no other array has."""
-    return hashlib.blake2b(_bytes(values).data, digest_size=8).hexdigest()
+    return hashlib.blake2b(_bytes(values), digest_size=8).hexdigest()
 
 
 def piece_ticks(frames: FrameRing) -> int:
@@ -189,6 +188,6 @@ def piece_ticks(frames: FrameRing) -> int:
     return max(1, PIECE_BYTES // frames.slot_bytes)
 
 
-def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The memory of an array, (bytes,)."""
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+def _bytes(values: npt.NDArray[Any]) -> memoryview:
+    """The memory of an array."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data

@@ -1,8 +1,8 @@
 """A saved replay as the ledger's episodes, for other programs: without a run and its environment.
 
 The manifest and the headers of the chunks say what the rows and frames look like, so nothing else
-needs to be known. A chunk is in memory at a time. What was torn when it was saved is left out, and
-ends an episode.
+needs to be known. One chunk at a time is in memory. A tick that was torn when it was saved is left
+out, and ends an episode.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy.typing as npt
 from rtagent.clock import NANO
 from rtagent.memory.ledger import Rows
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader
-from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, read_manifest
+from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, read_manifest
 
 FOLDER = "replay"
-"""Of a state directory."""
+"""Name of a replay's folder in a state directory."""
 
 Frames = npt.NDArray[Any]
 _SHAPE = re.compile(r"(\d+(?:x\d+)*) (uint8|float32)(?: and \d+ pending actions)?")
@@ -37,7 +37,7 @@ class Stretch:
     Attributes:
         rows: (n,) of the ledger; row i says what was executed to come to frame i.
         frames: (n, *frame_shape).
-        ends: whether the episode goes no further in what was saved.
+        ends: whether no saved tick continues the episode.
     """
 
     rows: Rows
@@ -70,8 +70,7 @@ class SavedReplay:
                 f"{path}: no saved replay in it; a run saves one as it stops with "
                 "--set run.checkpoint_replay=true"
             )
-        manifest, about = found
-        self.manifest: Manifest = manifest
+        self.manifest, about = found
         self.environment = about["environment"]
         observation = _SHAPE.fullmatch(about["observation"])
         if observation is None:
@@ -119,7 +118,7 @@ class SavedReplay:
                     continue
                 found = Stretch(rows[first:stop], frames[first:stop], True)
                 if held is not None:
-                    yield _marked(held, found)
+                    yield _ended(held, found)
                 held = found
                 progress(stop - first)
         if held is not None:
@@ -141,8 +140,8 @@ class SavedReplay:
         return rows[whole], frames[whole]
 
 
-def _marked(stretch: Stretch, following: Stretch) -> Stretch:
-    """The stretch, with what is known of its end now that what follows it is known."""
+def _ended(stretch: Stretch, following: Stretch) -> Stretch:
+    """The stretch, with `ends` set by whether the following one continues its episode."""
     last, first = stretch.rows[-1], following.rows[0]
     joins = last["episode"] == first["episode"] and last["tick"] + 1 == first["tick"]
     return Stretch(stretch.rows, stretch.frames, not joins)

@@ -8,6 +8,7 @@ rings that look empty.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,8 @@ class RestoreReport:
     Attributes:
         oldest: the oldest tick restored; newest + 1 if there is none.
         newest: the newest tick saved: the world goes on behind it, whatever was restored.
-        problem: why something that was saved is left out; none if nothing is.
-        priorities: of the ticks oldest..newest, (ticks,); none if there are none.
+        problem: why something that was saved is left out. If None, nothing is.
+        priorities: of the ticks oldest..newest, (ticks,). If None, they are not known.
     """
 
     oldest: int
@@ -49,7 +50,7 @@ class RestoreReport:
 
 def restore(
     folder: Path, manifest: Manifest, signature: Signature, frames: FrameRing, ledger: Ledger, *,
-    keep: int | None = None, progress: Callable[[float], None] = lambda done: None,
+    keep: int = sys.maxsize, progress: Callable[[float], None] = lambda done: None,
 ) -> RestoreReport:
     """Fill empty rings, newest chunks first, before anything else runs.
 
@@ -61,12 +62,11 @@ def restore(
         manifest: from `find`.
         signature: of this run.
         frames, ledger: the rings, empty.
-        keep: most ticks. If None, as many as the rings can show.
+        keep: most ticks; at most as many as the rings can show are restored.
         progress: told the fraction that is done.
     """
     stop = manifest.newest + 1
-    most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
-    lowest = max(manifest.oldest, stop - (most if keep is None else min(keep, most)))
+    lowest = max(manifest.oldest, stop - min(keep, frames.capacity - GUARD_TICKS))
     oldest, problem = stop, None
     for chunk in reversed(manifest.chunks):
         if oldest <= lowest:
@@ -91,7 +91,7 @@ def restore(
 
 
 def _priorities(folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature) -> Doubles:
-    """Of all ticks that were saved."""
+    """The priorities of all ticks that were saved."""
     about = header(signature, manifest.oldest, manifest.newest + 1)
     reader = Reader(folder / chunk.file, about, chunk.bytes)
     values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
@@ -104,7 +104,7 @@ def _fill(
     folder: Path, chunk: Chunk, signature: Signature, lowest: int, frames: FrameRing,
     ledger: Ledger,
 ) -> None:
-    """Restore the ticks of a chunk from `lowest` on; nothing of it can be read on failure."""
+    """Restore the ticks of a chunk from `lowest` on; after a failure none can be read."""
     count, skipped = chunk.stop - chunk.first, max(0, lowest - chunk.first)
     about = header(signature, chunk.first, chunk.stop, str(ledger.dtype.descr))
     reader = Reader(folder / chunk.file, about, chunk.bytes)

@@ -34,6 +34,7 @@ from rtagent.storage.replay_files import (
     COMMON,
     DRAFT,
     FORMAT,
+    SUFFIX,
     Chunk,
     common,
     digest,
@@ -46,7 +47,6 @@ CHUNK_TICKS = 4096
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 1 << 22
 """Bytes: a chunk takes some 130 of them."""
-SUFFIX = ".chunk"
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -68,7 +68,7 @@ class Manifest:
         oldest: its oldest tick.
         newest: its newest tick.
         chunks: oldest first; each begins where the one before ends.
-        priorities: of all its ticks; none if they were not saved.
+        priorities: the file with those of all its ticks. If None, they were not saved.
     """
 
     oldest: int
@@ -85,7 +85,7 @@ class SaveReport:
         ticks: ticks that are saved now; 0: the rings were empty, and nothing was changed.
         bytes: of all files that hold them.
         chunks_written: chunks written by this call.
-        chunks_kept: chunks that were there.
+        chunks_kept: chunks that were there before.
     """
 
     ticks: int
@@ -139,7 +139,7 @@ def save(
 
 
 def find(folder: Path, signature: Signature) -> Manifest | None:
-    """The saved replay of a folder; none if there is none. Its network may have been another one.
+    """The saved replay of a folder, whatever its network was; None if there is none.
 
     Raises:
         ReplayError: it belongs to something else, or its manifest is corrupt.
@@ -158,7 +158,7 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, dict[str, str]] | None:
-    """The saved replay of a folder, and what it is of, see `common`; none if there is none.
+    """The saved replay of a folder, and its `common` signature; None if there is none.
 
     Raises:
         ReplayError: its manifest is corrupt.
@@ -176,8 +176,8 @@ def read_manifest(folder: Path) -> tuple[Manifest, dict[str, str]] | None:
         theirs, extra = content["signature"], content["priorities"]
         manifest = Manifest(
             content["oldest"], content["newest"],
-            tuple(Chunk.read(each, SUFFIX) for each in content["chunks"]),
-            None if extra is None else Chunk.read(extra, SUFFIX),
+            tuple(Chunk.read(each) for each in content["chunks"]),
+            None if extra is None else Chunk.read(extra),
         )
         _check_ranges(manifest)
         theirs = {name: str(theirs[name]) for name in COMMON}
@@ -207,7 +207,7 @@ class _Window:
     """What the rings hold, read while they are written.
 
     Attributes:
-        oldest: what is older was gone before it could be copied; grows.
+        oldest: the oldest tick that could be copied before it was gone; grows.
         stop: one past the newest tick that has both a row and a frame.
     """
 
@@ -282,7 +282,7 @@ class _Saving:
         return self._chunk(name, first, stop)
 
     def discard(self) -> None:
-        """Remove what was written in vain: on a full disk nobody else could write either."""
+        """Remove files that no manifest names: on a full disk no other program could write."""
         with suppress(OSError):
             in_force = path.read_text() if (path := self._folder / MANIFEST).exists() else ""
             for name in self.written:

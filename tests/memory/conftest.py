@@ -1,16 +1,19 @@
-"""Shared memory that forked children see too, and what a killed writer may leave in it."""
+"""Shared memory and locks that forked children see too, and what a killed writer may leave."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rtagent.memory.arena import Arena
-from tests.forked import at_each_line
+from rtagent.memory.robust_lock import RobustLock
+from tests.forked import Forked, at_each_line
 
 WORD = 8
 CUTS = 5
@@ -38,6 +41,36 @@ def shared(make_arena: Callable[..., Arena]) -> Callable[[int], memoryview]:
         return memoryview(make_arena(size).handle.map())
 
     return make
+
+
+@pytest.fixture
+def is_free(forked: Forked) -> Callable[[Arena], bool]:
+    """Whether another process could take the lock of an arena: one cannot shut itself out."""
+
+    def ask(arena: Arena) -> bool:
+        return forked.run(lambda: os._exit(not RobustLock(arena.handle).try_enter())) == 0
+
+    return ask
+
+
+@pytest.fixture
+def overtaken() -> Iterator[Callable[[np.ndarray, Callable[[], object]], np.ndarray]]:
+    """Makes a view of an array: something happens as soon as its next read has copied."""
+    coming: list[Callable[[], object]] = []
+
+    class View(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            found = np.array(np.asarray(self)[key])
+            if coming:
+                coming.pop()()
+            return found
+
+    def make(array: np.ndarray, during: Callable[[], object]) -> np.ndarray:
+        coming.append(during)
+        return array.view(View)
+
+    yield make
+    assert not coming, "it has not been read"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TRUNCATED, Ledger, checksum
-from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates, _Ring
+from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates
 from rtagent.memory.ring import StampedRing
 from rtagent.staggering.arbiter import Deposited, Source
 from tests.conftest import make_blueprint
@@ -34,7 +33,6 @@ RING_CODES = (StampedRing._begin.__code__, StampedRing._publish.__code__)
 class Structure:
     """One structure, mapped anew by every process that uses it."""
 
-    codes: tuple[CodeType, ...]
     size: Callable[[], int]
 
     def __init__(self, memory: memoryview) -> None:
@@ -66,7 +64,7 @@ class Structure:
 
 
 class InARing(Structure):
-    """One in a stamped ring."""
+    """A structure that is a stamped ring."""
 
     ring: Any
 
@@ -82,7 +80,6 @@ class InARing(Structure):
 class Frames(InARing):
     """The frame ring: row n of `PICTURES` is frame n."""
 
-    codes = (FrameRing.publish.__code__, *RING_CODES)
     size = staticmethod(lambda: FrameRing.size(BLUEPRINT, CAPACITY))
     format = FrameRing.format
     pictures = np.add.outer(
@@ -112,7 +109,6 @@ class Frames(InARing):
 class Rows(Structure):
     """The tick ledger: every field follows from the tick, and the checksum holds."""
 
-    codes = (Ledger.write.__code__, *RING_CODES)
     size = staticmethod(lambda: Ledger.size(BLUEPRINT, CAPACITY))
     format = Ledger.format
 
@@ -160,7 +156,6 @@ class Rows(Structure):
 class Deposits(Structure):
     """The action slots of one inference process."""
 
-    codes = (ActionSlots.deposit.__code__,)
     size = staticmethod(lambda: ActionSlots.size(BLUEPRINT))
 
     def __init__(self, memory: memoryview) -> None:
@@ -203,7 +198,6 @@ class Deposits(Structure):
 class Doubles(Structure):
     """A double buffer whose record is an array, filled in place, without any checksum."""
 
-    codes = (DoubleBuffer.begin.__code__, DoubleBuffer.finish.__code__)
     values = np.arange(PARAMETERS)
     size = staticmethod(lambda: 64 + 16 * PARAMETERS)
 
@@ -244,7 +238,6 @@ class Doubles(Structure):
 class States(InARing):
     """The states of a recurrent policy: all of an inference's numbers follow from its frame."""
 
-    codes = (_Ring.write.__code__, *RING_CODES)
     size = staticmethod(lambda: PolicyStates.size(STATE))
 
     def __init__(self, memory: memoryview) -> None:

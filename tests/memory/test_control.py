@@ -23,7 +23,7 @@ def memory(shared: Callable[[int], memoryview]) -> memoryview:
     return shared(Control.size())
 
 
-def test_every_order_arrives(memory: memoryview) -> None:
+def test_every_setting_arrives(memory: memoryview) -> None:
     Control(memory, CONFIG).write(DESIRED)
     assert Control(memory, CONFIG).desired == DESIRED
 

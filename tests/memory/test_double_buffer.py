@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtagent.memory.arena import private_memory
 from rtagent.memory.double_buffer import (
     READ_ATTEMPTS,
     DoubleBuffer,
@@ -57,11 +58,7 @@ class Numbers:
 
 @pytest.fixture(params=[2, 3])
 def numbers(request: pytest.FixtureRequest) -> Numbers:
-    return Numbers(private(64 + 24 * LENGTH), request.param)
-
-
-def private(size: int) -> memoryview:
-    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")[:size]
+    return Numbers(private_memory(64 + 24 * LENGTH), request.param)
 
 
 def test_zeroed_memory_has_no_record(numbers: Numbers) -> None:
@@ -89,7 +86,7 @@ def test_what_is_not_published_changes_nothing(numbers: Numbers) -> None:
 
 @pytest.mark.parametrize("copies", [2, 3])
 def test_writer_killed_anywhere(copies: int, images: Images) -> None:
-    memory = private(64 + 24 * LENGTH)
+    memory = private_memory(64 + 24 * LENGTH)
     numbers = Numbers(memory, copies)
     for value in range(5):
         numbers.write(value)
@@ -153,7 +150,7 @@ class Measured:
 
 
 def test_records() -> None:
-    memory = private(RecordDoubleBuffer.size(Measured))
+    memory = private_memory(RecordDoubleBuffer.size(Measured))
     writer, reader = RecordDoubleBuffer(memory, Measured), RecordDoubleBuffer(memory, Measured)
     assert reader.read() == Measured()
     for count in range(-1, 4):
@@ -171,13 +168,13 @@ def document(memory: memoryview) -> JsonDoubleBuffer:
 
 @pytest.fixture
 def memory() -> memoryview:
-    return private(JsonDoubleBuffer.size(CAPACITY))
+    return private_memory(JsonDoubleBuffer.size(CAPACITY))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(documents, max_size=6))
 def test_round_trip(values: list[dict[str, Any]]) -> None:
-    memory = private(JsonDoubleBuffer.size(CAPACITY))
+    memory = private_memory(JsonDoubleBuffer.size(CAPACITY))
     writer, reader = document(memory), document(memory)
     assert reader.read() == {}
     for value in values:

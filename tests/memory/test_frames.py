@@ -153,43 +153,30 @@ def test_another_process_sees_it(ring: FrameRing, memory: memoryview, blueprint:
     assert (frame == 7).all()
 
 
-class Overtaken(np.ndarray):
-    """An array whose next read is overtaken by the writer."""
-
-    during: Callable[[], None] | None = None
-
-    def __getitem__(self, key: Any) -> Any:
-        found = np.array(np.asarray(self)[key])
-        if Overtaken.during is not None:
-            during, Overtaken.during = Overtaken.during, None
-            during()
-        return found
-
-
 @pytest.mark.parametrize("overwritten", [20, 21, 22, 23])
-def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) -> None:
+def test_frame_overwritten_during_the_copy(
+    ring: FrameRing, overwritten: int, overtaken: Any
+) -> None:
     fill(ring, CAPACITY)
-    writer_view = ring.frames
-    ring.frames = writer_view.view(Overtaken)
+    frames = ring.frames
 
-    def overtake() -> None:
+    def overwrite() -> None:
         slot = overwritten % CAPACITY
-        writer_view[slot] = 200
+        frames[slot] = 200
         ring.stamps[slot] = overwritten + CAPACITY
 
-    Overtaken.during = overtake
+    ring.frames = overtaken(frames, overwrite)
     assert observe(ring, 23) is None
-    assert Overtaken.during is None
 
 
 @pytest.mark.parametrize(("floor", "whole"), [(20, True), (21, False), (24, False)])
-def test_floor_raised_during_the_copy(ring: FrameRing, floor: int, whole: bool) -> None:
+def test_floor_raised_during_the_copy(
+    ring: FrameRing, floor: int, whole: bool, overtaken: Any
+) -> None:
     """Its memory may have been returned before the copy was made."""
     fill(ring, CAPACITY)
-    ring.frames = ring.frames.view(Overtaken)
-    Overtaken.during = lambda: ring.raise_floor(floor)
+    ring.frames = overtaken(ring.frames, lambda: ring.raise_floor(floor))
     assert (observe(ring, 23) is not None) == whole
-    assert Overtaken.during is None
 
 
 @pytest.mark.parametrize(
@@ -197,13 +184,11 @@ def test_floor_raised_during_the_copy(ring: FrameRing, floor: int, whole: bool) 
     [lambda ring: ring.raise_floor(6), lambda ring: ring.publish(5 + CAPACITY, picture(9), 0)],
 )
 def test_single_frame_lost_during_the_copy(
-    ring: FrameRing, during: Callable[[FrameRing], None]
+    ring: FrameRing, during: Callable[[FrameRing], None], overtaken: Any
 ) -> None:
     ring.publish(5, picture(5), 0)
-    ring.frames = ring.frames.view(Overtaken)
-    Overtaken.during = lambda: during(ring)
+    ring.frames = overtaken(ring.frames, lambda: during(ring))
     assert ring.frame(5) is None
-    assert Overtaken.during is None
 
 
 def test_slot_replaced_between_its_number_and_its_start(ring: FrameRing) -> None:
@@ -250,11 +235,9 @@ def test_arrays_are_where_the_slots_are(memory: memoryview, blueprint: Blueprint
     assert found <= expected
 
 
-def test_vectors(shared: Shared) -> None:
+def test_vectors() -> None:
     blueprint = make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=2)
-    memory = shared(FrameRing.size(blueprint, CAPACITY))
-    FrameRing.format(memory)
-    ring = FrameRing(memory, blueprint, CAPACITY)
+    ring = FrameRing.private(blueprint, CAPACITY)
     for number in range(CAPACITY + 1):
         ring.publish(number, np.array([number, 0.5, -1e30], np.float32), 0)
     out = np.zeros((2, 3), np.float32)

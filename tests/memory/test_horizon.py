@@ -12,9 +12,6 @@ import pytest
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.horizon import DECISIONS, Decision, Horizon, HorizonRecord, Reservations
 from rtagent.memory.ring import EntryList
-from tests.forked import Forked, eventually
-
-RECORDS = 20_000
 
 
 def numbered(kind: type, number: int) -> Any:
@@ -102,30 +99,3 @@ def test_a_decision_is_described_with_names_and_none_for_unknown() -> None:
     assert shown["mode"] == "step"
     assert shown["time_ratio"] is None
     assert (shown["before"], shown["after"]) == (32, 64)
-
-
-@pytest.mark.process
-def test_readers_see_whole_records_while_a_writer_runs_and_is_killed(
-    memory: memoryview, forked: Forked
-) -> None:
-    record = HorizonRecord(memory)
-
-    def write() -> None:
-        number = 0
-        while True:
-            number += 1
-            record.write(numbered(Horizon, number))
-            record.add(numbered(Decision, number))
-
-    pid = forked.start(write)
-    assert eventually(lambda: record.read().number > 100)
-    seen = set()
-    for _ in range(RECORDS):
-        horizon = record.read()
-        assert uniform(horizon)
-        seen.add(horizon.number)
-    for each in record.decisions(50):
-        assert each.after == each.consumed
-    forked.kill(pid)
-    assert len(seen) > 10
-    assert uniform(record.read())

@@ -361,35 +361,6 @@ def test_who_dies_at_the_first_store_into_a_page_leaves_nothing_wrong(
     assert set(codes) == {-signal.SIGSEGV, 0}
 
 
-@pytest.mark.process
-def test_learners_are_killed_while_they_write(
-    make_arena: Callable[..., Arena], shared: Callable[[int], memoryview], forked: Forked
-) -> None:
-    leaves, arena = 70_000, make_arena(1)
-    memory = formatted(shared(Priorities.size(leaves)))
-    priorities = Priorities(memory, leaves, RobustLock(arena.handle), MonotonicClock())
-    priorities.advance(np.arange(leaves), 0)
-
-    def change() -> None:
-        own = Priorities(memory, leaves, RobustLock(arena.handle), MonotonicClock())
-        rng = np.random.default_rng(0)
-        while True:
-            own.update(rng.integers(0, leaves, 512), rng.random(512) + 0.1)
-
-    pids = [forked.start(change) for _ in range(2)]
-    before = bytes(memory)
-    for _ in range(20):
-        assert eventually(lambda: bytes(memory) != before)  # noqa: B023
-        forked.kill(pids.pop(0))
-        before = bytes(memory)
-        pids.append(forked.start(change))
-        assert eventually(lambda: priorities.draw(EVERYWHERE) is not None)
-    for pid in pids:
-        forked.kill(pid)
-    assert priorities.draw(EVERYWHERE) is not None
-    assert_sums_are_right(memory, leaves)
-
-
 def test_what_is_put_back_is_what_was_there(
     priorities: Priorities, shared: Callable[[int], memoryview], lock: RobustLock,
     clock: VirtualClock,

@@ -1,4 +1,4 @@
-"""The process metrics: one record per process, and two rings of samples."""
+"""The process metrics: one record per process, with lists of its newest entries."""
 
 from __future__ import annotations
 
@@ -64,11 +64,6 @@ def test_every_field_is_stored_in_one_piece(memory: memoryview) -> None:
             assert getattr(record, name) == 77
 
 
-def test_unknown_role(memory: memoryview) -> None:
-    with pytest.raises(KeyError):
-        ProcessMetrics(memory).record("janitor", 0)
-
-
 def latencies(record: Any, since_ns: int) -> list[int]:
     return record.registrations_since(since_ns)["latency_ns"].tolist()
 
@@ -83,14 +78,6 @@ def test_registrations(memory: memoryview) -> None:
     assert record.registrations_since(3)["tick"].tolist() == [21, 28]
     assert latencies(record, 9) == []
     assert latencies(ProcessMetrics(memory).inference[2], 0) == []
-
-
-def test_ring_of_registrations_wraps_around(memory: memoryview) -> None:
-    record = ProcessMetrics(memory).inference[0]
-    for time in range(SAMPLES + 10):
-        record.registrations.append(Registration(time, time, time))
-    # The oldest entry of a full ring is the next to be replaced.
-    assert latencies(record, 0) == list(range(11, SAMPLES + 10))
 
 
 def test_successor_goes_on_counting(memory: memoryview) -> None:
@@ -135,15 +122,6 @@ def test_new_episodes_come_with_the_count_that_they_lead_to(
         numbers += found["episode"].tolist()
     assert numbers == list(range(50))
     assert episodes.since(50)[1] == 50
-
-
-def test_of_new_episodes_the_oldest_may_be_gone(memory: memoryview) -> None:
-    episodes = ProcessMetrics(memory).environment.episodes
-    for number in range(EPISODES + 7):
-        episodes.append(FinishedEpisode(number, 1, 0.0, number))
-    found, count = episodes.since(3)
-    assert found["episode"].tolist() == list(range(8, EPISODES + 7))
-    assert count == EPISODES + 7
 
 
 def test_the_rate_of_a_learner_is_that_of_the_last_seconds(memory: memoryview) -> None:

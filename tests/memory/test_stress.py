@@ -1,21 +1,19 @@
-"""Writers killed inside writes: no reader ever sees a torn frame, row, deposit, weight or document.
+"""Writers killed under full load: no reader ever sees a torn frame, row, deposit, record or state.
 
-Once at random moments under full load, and once before each single line of each write.
+What each line of a write leaves is looked at in the tests of each structure.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 
-from tests.forked import Forked, at_each_line, eventually
+from tests.forked import Forked, eventually
 from tests.memory.structures import STRUCTURES, Structure
 
 pytestmark = pytest.mark.process
@@ -99,53 +97,3 @@ def test_no_torn_reads_while_writers_are_killed(shared: Shared, forked: Forked) 
         written, read = stress.progress(column)
         assert written >= LEAST_WRITES, kind
         assert read >= LEAST_READS, kind
-
-
-@pytest.mark.parametrize("kind", STRUCTURES, ids=lambda kind: kind.__name__)
-def test_killed_before_each_line_of_a_write(
-    kind: type[Structure], shared: Shared, forked: Forked
-) -> None:
-    memory = shared(kind.size())
-    kind.format(memory)
-    first = kind(memory)
-    for number in range(300):
-        first.write(number)
-    reader, rng = kind(memory), random.Random(SEED)
-    lines = 0
-    while True:
-        lines += 1
-        newest = kind(memory).newest
-        code = forked.run(partial(_write_and_die, kind, memory, newest + 1, lines))
-        assert kind(memory).newest in (newest, newest + 1)
-        for _ in range(50):
-            reader.check(rng)
-            kind(memory).check(rng)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        # The next process goes on from what the dead one left.
-        assert forked.run(partial(_resume, kind, memory)) == 0
-        assert kind(memory).newest > newest
-        assert sum(reader.check(rng) for _ in range(50)) > 0
-    assert lines > 4, "the write has not been interrupted"
-
-
-def _write_and_die(kind: type[Structure], memory: memoryview, number: int, lines: int) -> None:
-    """Write, but be killed before the given line of the write."""
-    left = lines
-
-    def reached() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    structure = kind(memory)
-    with at_each_line(kind.codes.__contains__, reached):
-        structure.write(number)
-
-
-def _resume(kind: type[Structure], memory: memoryview) -> None:
-    structure = kind(memory)
-    structure.resume()
-    structure.write(structure.newest + 1)

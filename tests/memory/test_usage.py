@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
 from rtagent.memory.usage import Level, memory_levels, private_bytes
 from tests.forked import Forked, eventually
@@ -89,6 +91,26 @@ def test_a_group_seen_from_inside_a_container(tmp_path: Path) -> None:
     proc = machine(tmp_path / "proc", "0::/somewhere/else\n")
     groups = put(tmp_path / "cgroup", {"memory.max": GIB, "memory.current": 0})
     assert [level.limit for level in memory_levels(proc, groups)] == [8 * GIB, GIB]
+
+
+@pytest.mark.parametrize("meminfo", [None, "", "MemTotal: 8 kB\n"])
+def test_a_hidden_machine_is_one_line(tmp_path: Path, meminfo: str | None) -> None:
+    """As with `/proc` mounted with `subset=pid`, or none at all."""
+    put(tmp_path, {"self/cgroup": ""} | ({} if meminfo is None else {"meminfo": meminfo}))
+    with pytest.raises(UserError, match=rf"{tmp_path}/meminfo does not say .*subset=pid") as caught:
+        memory_levels(tmp_path, tmp_path / "none")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_lack_of_descriptors_is_no_fault_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes; a `UserError` would end a run for it."""
+
+    def refuse(path: Path) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        memory_levels()
 
 
 def test_short_and_calm_leave_a_gap_between_them() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -144,26 +142,6 @@ def test_wakes_several_processes(memory: memoryview, words: np.ndarray, forked: 
     began = time.monotonic()
     assert [forked.wait(pid) for pid in pids] == [0] * SLEEPERS
     assert time.monotonic() - began < 30.0
-
-
-@pytest.mark.process
-def test_killed_ringer_delays_nobody_for_ever(
-    memory: memoryview, words: np.ndarray, forked: Forked
-) -> None:
-    bell = Doorbell(memory, OFFSET)
-
-    def ring_for_ever() -> None:
-        while True:
-            bell.ring()
-
-    pid = forked.start(ring_for_ever)
-    assert eventually(lambda: words[1] > 1000)
-    os.kill(pid, signal.SIGKILL)
-    forked.wait(pid)
-    assert not bell.wait_for(lambda: False, MonotonicClock(), 0.02)
-    before = int(words[1])
-    bell.ring()
-    assert words[1] == (before + 1) % 2**32
 
 
 def test_the_kernel_is_told_how_long(memory: memoryview) -> None:

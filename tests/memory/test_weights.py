@@ -62,13 +62,6 @@ def test_newest_publication(buffers: WeightBuffers, memory: memoryview) -> None:
         assert buffers.copies[buffers.current][0].tolist() == pattern(version).tolist()
 
 
-def test_published_values_are_a_copy(buffers: WeightBuffers) -> None:
-    values = pattern(1)
-    buffers.publish(values, WeightsInfo(1, 10))
-    values[:] = 0
-    assert read(buffers) == 1
-
-
 def test_copies_do_not_overlap(memory: memoryview, buffers: WeightBuffers) -> None:
     for version in range(1, BUFFERS + 1):
         publish(buffers, version)

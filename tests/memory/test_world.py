@@ -57,7 +57,7 @@ def ring_pages(memory: WorldMemory) -> int:
 
 
 def picture(number: int) -> np.ndarray:
-    """Every frame of 251 in succession is another one."""
+    """Of 251 frames in succession no two are the same."""
     return np.full((84, 84), 1 + number % 251, np.uint8)
 
 
@@ -162,11 +162,6 @@ def test_run_that_begins_after_a_restored_replay() -> None:
         # The frames before it in its episode are not there.
         assert not world.frames.observation(70_010, out)
         assert world.ledger.row(70_010) is not None
-
-
-def test_handles_begin_at_tick_zero_unless_told() -> None:
-    with laid_out(1000) as memory:
-        assert memory.handles.first_tick == World(memory.handles).first_tick == 0
 
 
 @pytest.mark.parametrize("capacity", [300, 5000, 1_000_000])

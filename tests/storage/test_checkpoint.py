@@ -161,17 +161,19 @@ def test_a_file_of_holes_is_not_read_into_memory(tmp_path: Path) -> None:
         checkpoints.load(path)
 
 
-@pytest.mark.parametrize("dtype", ["F8_E5M2", "F8_E4M3", "BF16", "F64", "C64", "F16"])
-def test_tensors_of_other_types_are_one_line(tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["F8_E5M2", "F8_E4M3", "BF16"])
+def test_tensors_that_numpy_cannot_read_are_one_line(tmp_path: Path, dtype: str) -> None:
     tensor = {"dtype": dtype, "shape": [0], "data_offsets": [0, 0]}
-    with pytest.raises(CheckpointError, match="is corrupt"):
+    with pytest.raises(CheckpointError, match=r"is corrupt \((?!wrong checksum)"):
         checkpoints.load(written(tmp_path / "x.safetensors", "{}", {"online.w": tensor}))
 
 
-def test_doubles_are_no_weights(tmp_path: Path) -> None:
-    tensors = {"online.w": np.zeros(3)}
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.complex64])
+def test_tensors_of_other_types_are_no_weights(tmp_path: Path, dtype: type) -> None:
+    tensors = {"online.w": np.zeros(3, dtype)}
     path = checkpoints.save(tmp_path, Checkpoint(SIGNATURE, Counters(), tensors))
-    with pytest.raises(CheckpointError, match=r"tensor 'online\.w' is of type float64"):
+    reason = rf"tensor 'online\.w' is of type {dtype.__name__}"
+    with pytest.raises(CheckpointError, match=reason):
         checkpoints.load(path)
 
 
@@ -240,20 +242,6 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     assert checkpoints.load(good).counters.updates == 1
 
 
-def test_a_crash_before_the_rename_leaves_the_last_good_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good = checkpoints.save(tmp_path, make(1))
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", die)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoints.save(tmp_path, make(2))
-    assert list(tmp_path.iterdir()) == [good]
-
-
 def test_the_heartbeat_goes_on_while_writing(tmp_path: Path) -> None:
     beats: list[int] = []
     size = 2 * checkpoints.WRITE_STEP // 8
@@ -317,6 +305,15 @@ def test_where_there_are_no_second_names_the_best_is_a_copy(
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
+def test_a_second_name_that_a_killed_writer_has_left_goes(tmp_path: Path) -> None:
+    """It would keep the bytes of a checkpoint that is removed."""
+    left = tmp_path / ".best-checkpoint-000001-000000000001.safetensors"
+    os.link(checkpoints.save(tmp_path, make(0, 10)), left)
+    for updates in (1, 2):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=score(updates)))
+    assert not left.exists()
+
+
 def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
     checkpoints.save(tmp_path, make())
     assert not (tmp_path / BEST).exists(), "without a score none is the best"
@@ -350,7 +347,7 @@ def test_an_older_checkpoint_takes_the_place_of_a_corrupt_one(tmp_path: Path) ->
         path.write_bytes(path.read_bytes()[:-5])
     usable, passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
     assert usable == paths[0]
-    assert [path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True)]
+    assert all(path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True))
     paths[0].write_bytes(b"")
     with pytest.raises(CorruptCheckpoint, match=paths[2].name):
         checkpoints.newest_usable(tmp_path, SIGNATURE)

@@ -43,15 +43,11 @@ def config(**learning: Any) -> Config:
     return parse_config({"env": {"id": ENVIRONMENT}, "learning": learning})
 
 
-def fill(
-    source: Path, rings: Rings, delay: int, keep: int | None = None, time_ns: int = 77,
-    interval: int = 1,
-) -> int:
+def fill(source: Path, rings: Rings, delay: int, **options: int) -> int:
     """Load what lies there into rings; how many ticks."""
     past = find_demonstrations(source, config(), rings.blueprint)
     return load(
-        past, rings.blueprint, rings.frames, rings.ledger, delay=delay, time_ns=time_ns, keep=keep,
-        interval=interval,
+        past, rings.blueprint, rings.frames, rings.ledger, delay=delay, time_ns=77, **options
     )
 
 
@@ -199,11 +195,11 @@ def test_rows_and_frames_are_whole(tmp_path: Path) -> None:
     assert (stack == recorded.frames[[9, 9, 9, 10]]).all()
 
 
-@pytest.mark.parametrize(("keep", "kept"), [(None, 40 - GUARD_TICKS), (10, 10), (1000, 32), (0, 0)])
-def test_the_newest_ticks_are_kept(tmp_path: Path, keep: int | None, kept: int) -> None:
+@pytest.mark.parametrize(("keep", "kept"), [(1000, 40 - GUARD_TICKS), (10, 10), (0, 0)])
+def test_the_newest_ticks_are_kept(tmp_path: Path, keep: int, kept: int) -> None:
     parts = [demonstration((10, 15), seed) for seed in range(3)]
     rings = Rings(capacity=40)
-    assert fill(saved(tmp_path, *parts), rings, 1, keep) == kept
+    assert fill(saved(tmp_path, *parts), rings, 1, keep=keep) == kept
     assert rings.ledger.newest == rings.frames.newest == 74
     assert rings.ledger.oldest == rings.frames.oldest == 75 - kept
     rows = rings.ledger.read(0, 75)

@@ -32,27 +32,23 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     shrink_chunks(monkeypatch)
 
 
-@pytest.mark.parametrize(("capacity", "keep"), [(40, None), (CAPACITY, 32), (40, 1000), (300, 0)])
-def test_a_smaller_ring_takes_the_newest(tmp_path: Path, capacity: int, keep: int | None) -> None:
+@pytest.mark.parametrize(
+    ("capacity", "keep"), [(40, 999), (CAPACITY, 32), (300, 0), (777, 999)]
+)
+def test_the_newest_ticks_that_fit_are_restored(
+    tmp_path: Path, capacity: int, keep: int
+) -> None:
     saved = Rings().write(250)
     saved.save(tmp_path)
     restored, report = load(tmp_path, capacity=capacity, keep=keep)
-    wanted = min(capacity - GUARD_TICKS, 1000 if keep is None else keep)
+    wanted = min(capacity - GUARD_TICKS, SHOWN, keep)
     assert report.ticks == wanted
     assert report.problem is None
     assert restored.ledger.oldest == restored.frames.oldest == 250 - wanted
     assert content(restored, 250 - wanted) == content(saved, 250 - wanted)
 
 
-def test_a_larger_ring_takes_all(tmp_path: Path) -> None:
-    saved = Rings().write(250)
-    saved.save(tmp_path)
-    restored, report = load(tmp_path, capacity=777)
-    assert report.ticks == SHOWN
-    assert content(restored, report.oldest) == content(saved, report.oldest)
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "other", "pipe", "zeros", "longer"])
+@pytest.mark.parametrize("damage", ["cut", "remove", "other", "pipe", "zeros", "longer"])
 @pytest.mark.parametrize("chunk", [0, 2, 5])
 def test_a_corrupt_chunk_is_left_out_with_everything_older(
     tmp_path: Path, damage: str, chunk: int
@@ -63,9 +59,7 @@ def test_a_corrupt_chunk_is_left_out_with_everything_older(
     assert manifest is not None
     path = tmp_path / manifest.chunks[chunk].file
     whole = path.read_bytes()
-    if damage == "flip":
-        path.write_bytes(whole[:500] + bytes([whole[500] ^ 4]) + whole[501:])
-    elif damage == "cut":
+    if damage == "cut":
         path.write_bytes(whole[: 3 * chunk])
     elif damage == "remove":
         path.unlink()

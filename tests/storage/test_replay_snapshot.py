@@ -126,14 +126,6 @@ def test_a_row_that_changed_is_written_anew(tmp_path: Path) -> None:
     assert content(load(tmp_path)[0], 0) == content(rings, 0)
 
 
-def test_chunks_of_another_run_are_not_mistaken_for_ours(tmp_path: Path) -> None:
-    Rings(run=1).write(2 * CHUNK).save(tmp_path)
-    ours = Rings(run=2).write(2 * CHUNK)
-    assert ours.save(tmp_path).chunks_kept == 0
-    assert content(load(tmp_path)[0], 0) == content(ours, 0)
-    assert len(names(tmp_path)) == 3
-
-
 def test_an_empty_ring_changes_nothing(tmp_path: Path) -> None:
     assert find(tmp_path / "absent", SIGNATURE) is None
     Rings().write(20).save(tmp_path)
