@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from tests.conftest import eventually
+from tests.forked import at_each_line
 from tests.inference.test_weights import PARAMETERS, PIECE_S
 from tests.inference.test_weights import Bench as WeightsBench
 
@@ -58,8 +61,8 @@ class Bench(WeightsBench):
         torch: Weights = self.weights
         torch.take_over()
         self.engine = EngineWeights(
-            torch, self.policy, self.models, self.opening, self.record,
-            lambda kind, **details: self.told.append((kind, details)),
+            torch, self.policy, self.models, self.opening,  # type: ignore[arg-type]
+            self.record, lambda kind, **details: self.told.append((kind, details)),
         )
 
     def convert(self, version: int, engine: int = 1, error: str | None = None) -> None:
@@ -176,3 +179,30 @@ def test_the_thread_opens_what_is_published(bench: Bench) -> None:
     assert opened[0].answer is not None
     assert opened[1].error == "RuntimeError: the last line"
     assert (opened[2].answer, opened[2].error, opened[2].info.version) == (None, None, 3)
+
+
+@pytest.mark.parametrize("line", range(4))
+def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
+    bench: Bench, line: int
+) -> None:
+    opened: list[int] = []
+    thread = OpeningThread(bench.models, lambda info, model: opened.append(info.version))  # type: ignore[arg-type,func-returns-value]
+
+    def open_a_newer_one() -> None:
+        version = len(opened) + 1
+        bench.models.publish(np.ones(4, np.uint8), ModelInfo(version, 0, 1, 0, 0))
+        thread.ask()
+        eventually(lambda: len(opened) == version, "it is opened")
+        # It is handed over in the next moment.
+        time.sleep(0.02)
+
+    def reached() -> None:
+        if next(lines) == line:
+            open_a_newer_one()
+
+    open_a_newer_one()
+    lines = count()
+    with at_each_line(lambda code: code is OpeningThread.take.__code__, reached):
+        taken = [thread.take()]
+    taken.append(thread.take())
+    assert opened[-1] in [each.info.version for each in taken if each is not None]
