@@ -35,9 +35,11 @@ class FakeChoice:
         self.refused: list[Converted] = []
         self.agreement = 1.0
         self.size = 3
+        self.compared = 0
 
     def convert(self, values: Any, observations: Any, expected: Any) -> Converted | None:
-        assert len(observations) == len(expected) == FRAMES
+        assert len(observations) == len(expected)
+        self.compared = len(observations)
         self._bench.cpu_s += SPENT_S
         self._bench.clock.advance(SPENT_S)
         made = Converted(INT8, np.full(self.size, values[0], np.uint8), self.agreement)
@@ -118,6 +120,16 @@ def test_without_enough_frames_nothing_is_checked() -> None:
     assert not bench.step()
     bench.show(1)
     assert bench.step()
+    assert bench.choice.compared == FRAMES
+
+
+def test_a_ring_that_keeps_fewer_frames_has_all_of_them_compared() -> None:
+    """As a small replay does, or one whose memory is limited."""
+    bench = Bench("openvino", FRAMES - 1)
+    bench.frames.raise_floor(1)
+    assert bench.step()
+    # Of the first three, a part of the stack is gone.
+    assert bench.choice.compared == FRAMES - 2 - 3
 
 
 def test_a_snapshot_that_does_not_agree_is_not_used_and_told_once(bench: Bench) -> None:
