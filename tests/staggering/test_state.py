@@ -56,18 +56,18 @@ def test_sequential_has_one_process_whatever_is_asked() -> None:
 
 def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
     state = fresh()
-    seen = [state.generation]
+    seen = [state.load().generation]
     for decide in (
         lambda: state.reset("maximum-time", 0.0, 6),
         lambda: state.leave(2, 1.0),
         lambda: state.join(2, 2.0),
     ):
         decide()
-        seen.append(state.generation)
+        seen.append(state.load().generation)
     assert seen == sorted(set(seen))
     state.leave(9, 4.0)
     state.join(1, 4.0)
-    assert state.generation == seen[-1]
+    assert state.load().generation == seen[-1]
 
 
 def test_the_last_process_cannot_leave() -> None:
