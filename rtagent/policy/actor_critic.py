@@ -191,9 +191,10 @@ def _critics(
     shape, scale = observation_shape(observation_space), observation_scale(observation_space)
     pending = pending_width(observation_space)
     if name == "resnet" or name == "nature":
-        encoder = networks.build_convolutional(
-            name, shape, 0, policy.width, scale, FEATURES, pending
-        )
+        with networks.refusing_small(name, shape):
+            encoder = networks.build_convolutional(
+                name, shape, 0, policy.width, scale, FEATURES, pending
+            )
         return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds, count)
     features = prod(shape) + pending
     return Critics(Flatten(scale), features, 64 * policy.width, bounds, count)

@@ -22,6 +22,7 @@ from rtagent.policy.heads import PLAIN, ActionHead, Head, Support
 ACTIONS = spaces.Discrete(6)
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTORS = spaces.Box(-1, 1, (1, 5), np.float32)
+TINY = spaces.Box(0, 255, (4, 9, 7), np.uint8)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,9 @@ def test_auto_fits_the_observations() -> None:
     ("policy", "space", "said"),
     [
         (PolicyConfig(network="nature"), VECTORS, "needs images"),
-        (PolicyConfig(network="resnet"), spaces.Box(0, 255, (1, 9, 9), np.uint8), "too small"),
+        (PolicyConfig(network="resnet"), TINY, "'resnet': frames of 9x7 are too small"),
+        (PolicyConfig(network="lstm"), TINY, "'lstm': frames of 9x7 are too small"),
+        (PolicyConfig(network="transformer"), TINY, "'transformer': frames of 9x7 are too small"),
         (PolicyConfig(), spaces.Discrete(3), "must be a Box"),
     ],
 )
