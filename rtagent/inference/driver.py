@@ -88,14 +88,12 @@ class Driver:
         self._latency = self._idle_s = self._takeover_s = 0.0
         self._epsilon, self._decided = 1.0, -1
         self._observation = no_observation(context)
-        pending = PendingActions.of(blueprint)
-        self._reader = None
-        if pending is not None:
-            self._reader = PendingReader(pending, world.ledger, world.actions)
+        pending, states = PendingActions.of(blueprint), world.states
+        self._reader = None if pending is None else PendingReader(
+            pending, world.ledger, world.actions
+        )
         self._pending: npt.NDArray[Any] | None = None
-        self._carried: CarriedState | None = None
-        if world.states is not None:
-            self._carried = CarriedState(world, world.states, context.index)
+        self._carried = None if states is None else CarriedState(world, states, context.index)
         self._explorer = explorer_for(
             blueprint.action_space, config.run.seed, config.policy,
             head_of(config.learning, blueprint.action_space),

@@ -159,7 +159,7 @@ def cache_key(*what: object) -> str:
 
 def to_json(profile: Profile) -> dict[str, Any]:
     """As one JSON object."""
-    return asdict(profile) | {"parts": [asdict(part) for part in profile.parts]}
+    return asdict(profile)
 
 
 def from_json(document: dict[str, Any]) -> Profile:
