@@ -99,7 +99,7 @@ class Driver:
             head_of(config.learning, blueprint.action_space),
         )
         self._chunk = np.zeros((1, self._explorer.outputs), np.float32)
-        self._log_probability, self._version = 0.0, -1
+        self._version = -1
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
@@ -209,7 +209,6 @@ class Driver:
         # In virtual time, other processes may take over newer weights before the deposit.
         self._version = self._weights.version
         self._action = self._select(0, number)
-        self._log_probability = self._explorer.log_probability
 
     def _values(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
         """The policy's answer to the observation; a recurrent policy's state is kept besides."""
@@ -231,7 +230,7 @@ class Driver:
             self._pending = reader.read(number)
             return reader.pending.encode(self._pending[None])
 
-        assert not isinstance(self._policy, PretrainedPolicy)
+        assert not isinstance(self._policy, EnginePolicy | PretrainedPolicy)
         return self._policy.values(self._observation, ask)
 
     def _rehearse(self, frame: int) -> None:
@@ -274,7 +273,6 @@ class Driver:
         if over > 0 and self._context.config.policy.starts_at_observation:
             self._chunk = self._chunk[over:]
             self._action = self._select(0, frame)
-            self._log_probability = self._explorer.log_probability
 
     def _register(self, instruction: Deposit) -> None:
         """Deposit the action, or the chunk, that was computed last, and count it."""
@@ -313,7 +311,7 @@ class Driver:
         return Deposited(
             worker=self._context.index, frame=frame, tick=tick, action=self._action,
             version=self._version, registered_at=self._clock.now(),
-            log_probability=self._log_probability, pending=self._pending,
+            log_probability=self._explorer.log_probability, pending=self._pending,
         )
 
     def _account(self, item: Deposited) -> None:

@@ -107,16 +107,8 @@ class EnginePolicy:
         self._policy = policy
         self.answer: Answer | None = None
 
-    def values(
-        self, observation: npt.NDArray[Any],
-        pending: Callable[[], npt.NDArray[np.float32]] | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """The answer to one observation, (stack, ...), see `ActingPolicy.values`.
-
-        A policy that takes pending actions answers by torch: no engine is given any.
-        """
-        if pending is not None:
-            return self._policy.values(observation, pending)
+    def values(self, observation: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """The answer to one observation, (stack, ...), see `ActingPolicy.values`."""
         return self._policy.values(observation) if self.answer is None else self.answer(observation)
 
 

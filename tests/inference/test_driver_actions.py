@@ -11,7 +11,7 @@ import pytest
 from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.policy.exploration import explores, smooth_noise
 from rtagent.staggering.arbiter import Deposited
-from rtagent.staggering.instructions import Deposit, Infer, WaitFrame
+from rtagent.staggering.instructions import Deposit, Infer
 from tests.desired import with_changes
 from tests.inference.driver_bench import INDEX, PARAMETERS, Bench
 
@@ -112,8 +112,7 @@ def test_a_policy_s_probability_travels_with_its_action(bench: Bench) -> None:
     said = {}
     for frame in range(12):
         bench.show(frame)
-        # The rehearsal draws another action, which is not deposited.
-        bench.follow(Infer(frame), WaitFrame(frame + 1), Deposit(frame + 1, frame))
+        bench.follow(Infer(frame), Deposit(frame + 1, frame))
         bench.stopping = False
         (found,) = bench.slots.at(frame + 1)
         said[found.action] = found.log_probability
