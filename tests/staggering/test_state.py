@@ -49,9 +49,9 @@ def test_unknown_algorithms_are_refused_by_name() -> None:
         fresh("adaptiv")
 
 
-def test_sequential_has_one_process_whatever_is_asked() -> None:
-    state = fresh("sequential", 8)
-    assert state.processes == 1
+@pytest.mark.parametrize("update", ["", "-infer-learn", "-learn-infer"])
+def test_sequential_has_one_process_whatever_is_asked(update: str) -> None:
+    assert fresh(f"sequential{update}", 8).membership.ring == (0,)
 
 
 def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
