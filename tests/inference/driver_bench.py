@@ -1,4 +1,4 @@
-"""A driver on a virtual clock, in memory of its own, that follows the script of a test."""
+"""A driver on a virtual clock, in memory of its own, that follows a test's instructions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AskingPolicy(StubPolicy):
 
 
 class Bench:
-    """A driver with everything around it, and a script in place of the staggering algorithm."""
+    """A driver and everything that it needs, with a script in place of the algorithm."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
         blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)

@@ -49,7 +49,7 @@ def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
     (reply,) = bench.follow(Infer(asked))
     assert reply.frame == 0
     assert bench.policy.seen == [[0, 0, 0, 0]]
-    # The time without a frame is no inference time.
+    # The time before the frame does not count as inference time.
     assert reply.tau == pytest.approx(TAU_S, rel=0.01)
 
 
@@ -153,7 +153,7 @@ def test_algorithm_in_force_is_started_anew(bench: Bench, monkeypatch: pytest.Mo
 def test_what_is_pending_is_asked_for_after_the_injected_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Executed and promised meanwhile; and it goes with the action into its slot."""
+    """So it includes what was executed and promised meanwhile; the slot keeps it, too."""
     bench = Bench(monkeypatch, pending_actions=4)
     bench.desired = with_changes(bench.desired, inference={"injected_latency_ms": 500.0})
     bench.show(0, 1)
@@ -182,7 +182,7 @@ def test_what_is_pending_is_asked_for_after_the_injected_latency(
 
 
 def test_after_a_cut_link_the_newest_frame_is_asked_about(bench: Bench) -> None:
-    """And the time before counts as no inference."""
+    """The time before that question does not count as inference time."""
     bench.show(0, 1)
     answers, values = iter([None, None]), bench.policy.values
 

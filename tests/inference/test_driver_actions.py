@@ -17,7 +17,7 @@ from tests.inference.driver_bench import INDEX, PARAMETERS, Bench
 
 
 def steered(monkeypatch: pytest.MonkeyPatch, box: gymnasium.spaces.Box) -> Bench:
-    """A driver of three continuous actions."""
+    """A driver whose actions have three continuous components."""
     return Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
 
 
@@ -49,7 +49,7 @@ def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
 def test_a_chunk_that_starts_at_its_observation_leaves_out_what_is_over(
     bench: Bench, tick: int, chosen: list[int]
 ) -> None:
-    """Frame 2 is what tick 2 made: the first action is for tick 3, whatever tick was promised."""
+    """Tick 2 publishes frame 2, so the first action is for tick 3, whatever tick was promised."""
     bench.configure(epsilon_end=0.0, chunk_start="observation")
     bench.show(0, 1, 2)
     bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
@@ -128,7 +128,7 @@ def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     bench.policy.answers = np.float32([0.25, 0.75, 3.0])
     bench.follow(Infer(2), Deposit(9, 2))
     (found,) = bench.slots.at(9)
-    # The second is outside its bounds.
+    # The second component was outside its bounds.
     assert found.action.tolist() == [0.25, 0.5, 3.0]
     bench.policy.answers = np.float32([0.0, np.nan, 0.0])
     with pytest.raises(FloatingPointError, match="to frame 2"):
@@ -151,7 +151,7 @@ def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.M
 
 
 def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> None:
-    """Not the frames: here a hundred updates lie between two of them."""
+    """Not the frames: a hundred updates lie between two frames here."""
     bench.configure(
         learners=1, epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=1000,
         exploration_hold_ticks=1,

@@ -1,4 +1,4 @@
-"""What acts: torch until a model is there, then the model, and torch when that is said."""
+"""Torch acts until there is a model, then the model, and torch when the converter says so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBSERVATION = np.zeros((4, 6, 5), np.uint8)
 
 
 class ByHand:
-    """Opens a model when the test says so."""
+    """In place of `OpeningThread`: the test opens the models."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -47,7 +47,7 @@ class Torch:
 
 
 class Bench(WeightsBench):
-    """Weights that act through an engine, and who publishes them."""
+    """Weights that act through an engine; the test publishes weights and models."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Bench(WeightsBench):
         )
 
     def convert(self, version: int, engine: int = 1, error: str | None = None) -> None:
-        """Publish a model, and have it opened."""
+        """Publish a model, and open it."""
         info = ModelInfo(version, 10 * version, engine, 2 if engine else 0, 4, agreement=0.997)
         self.models.publish(np.zeros(4 * (engine > 0), np.uint8), info)
 
@@ -76,7 +76,7 @@ class Bench(WeightsBench):
         self.opening.opened = Opened(info, answer if engine and not error else None, error)
 
     def acts(self) -> tuple[str, int]:
-        """Who answers, and by which version: as the process says, too."""
+        """What answers, and by which version; the figures of the process must say the same."""
         kind, version = self.policy.values(OBSERVATION)
         assert self.engine.version == version
         assert self.engine.updates == 10 * version
@@ -119,7 +119,7 @@ def test_the_version_is_that_of_the_model_not_of_newer_weights(bench: Bench) -> 
     bench.engine.hurry(1.0)
     bench.engine.adopt()
     assert bench.acts() == ("engine", 1)
-    # Nothing is prepared that does not act.
+    # Torch's weights are not prepared while they do not act.
     assert bench.clock.now() <= 10 * PIECE_S
     bench.convert(5)
     bench.wait()
@@ -193,7 +193,7 @@ def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
         bench.models.publish(np.ones(4, np.uint8), ModelInfo(version, 0, 1, 0, 0))
         thread.ask()
         eventually(lambda: len(opened) == version, "it is opened")
-        # It is handed over in the next moment.
+        # The thread hands it over in the next moment.
         time.sleep(0.02)
 
     def reached() -> None:

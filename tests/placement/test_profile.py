@@ -1,4 +1,4 @@
-"""What is kept of a profile."""
+"""Profiles, and the files that keep them."""
 
 from __future__ import annotations
 

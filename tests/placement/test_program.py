@@ -1,4 +1,4 @@
-"""The program against brute force, and against another solver that knows nothing of it."""
+"""The program against brute force, and against another solver."""
 
 from __future__ import annotations
 

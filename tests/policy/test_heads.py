@@ -35,7 +35,7 @@ SUPPORT = Support(11, -2.0, 3.0)
 
 def test_the_head_follows_the_algorithm() -> None:
     assert head_of(LearningConfig(), ACTIONS) == PLAIN
-    # What C51 alone uses must not tell two plain networks apart.
+    # Settings of C51 must not make plain heads differ.
     assert head_of(LearningConfig(algorithm="double-dqn", atoms=7, v_min=-1.0), ACTIONS) == PLAIN
     assert head_of(LearningConfig(dueling=True), ACTIONS) == Head(dueling=True)
     c51 = LearningConfig(algorithm="c51", atoms=11, v_min=-2.0, v_max=3.0)
@@ -99,7 +99,7 @@ def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means
         ({"algorithm": "ddpg", "dueling": True}, BOX, "ddpg learns no value for each action"),
         ({}, spaces.Box(-np.inf, np.inf, (2,)), r"Box\(-inf, inf, \(2,\), float32\).*finite"),
         ({}, spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1])), "finite"),
-        # Its bounds fill several lines.
+        # An action space whose text has several lines.
         ({"algorithm": "dqn"}, spaces.Box(np.zeros(60, "f4"), np.ones(60, "f4")), "ddpg or sac"),
         ({}, spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*expected Discrete or a Box"),
     ],
@@ -134,7 +134,7 @@ def test_where_tanh_is_steep_its_slope_is_its_own() -> None:
 def test_where_tanh_is_flat_the_way_out_is_closed_and_the_way_back_is_not() -> None:
     inputs = torch.tensor([-50.0, -3.5, -2.5, 2.5, 3.5, 50.0], requires_grad=True)
     (found,) = torch.autograd.grad(Tanh.apply(inputs).sum(), inputs)
-    # A step against this gradient goes down: back from the upper end, and out at the lower one.
+    # A step against this gradient lowers the input: at the upper end that is the way back.
     slope, least = 1.0 - np.tanh([2.5, 3.0]) ** 2
     wanted = [0.0, 0.0, slope, slope, least, least]
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4)

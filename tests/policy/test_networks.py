@@ -308,7 +308,7 @@ def test_acting_on_a_gpu_answers_like_the_processor(name: Any) -> None:
 
 
 def test_colours_are_channels() -> None:
-    """Of a stack of 2 frames of 48 x 40 pixels in colours."""
+    """Of a stack of two frames in colours."""
     space = spaces.Box(0, 255, (2, 48, 40, 3), np.uint8)
     torch.manual_seed(0)
     network = networks.build(PolicyConfig(network="nature"), space, spaces.Discrete(5))

@@ -53,7 +53,7 @@ def run(config: SimulationConfig, seed: int) -> SimulationResult:
 
 
 def measure(case: str, algorithm: str, seed: int, **changes: object) -> dict[str, float]:
-    """Figures of which none is unknown, save `converged_s`, which is infinite if never."""
+    """The figures, all of which are known; `converged_s` is infinite if it never converged."""
     found: Figures = run(change(CASES[case], algorithm=algorithm, **changes), seed).figures()
     values = {name: np.inf if value is None else value for name, value in found.items()}
     assert all(np.isfinite(value) for name, value in values.items() if name != "converged_s")
@@ -220,7 +220,7 @@ def test_figures_with_ideal_sleeps(case: str, algorithm: str) -> None:
 
 
 def test_the_published_algorithm_decays_where_slots_do_not() -> None:
-    """Relative sleeps have no restoring force: oversleeping adds up."""
+    """With relative sleeps, oversleeping adds up."""
     config = change(CASES["gauss-5"], seconds=600.0)
     published = run(change(config, algorithm="published-maximum-time"), 1).figures()
     slots = run(change(config, algorithm="maximum-time"), 1).figures()

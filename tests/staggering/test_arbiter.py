@@ -130,12 +130,12 @@ def chunk(frame: int, first: int, actions: int) -> list[tuple[int, int]]:
 def test_a_chunk_covers_ticks_for_which_nothing_newer_is_promised() -> None:
     arbiter, promised = Arbiter(fill=0), [*chunk(3, 10, 5), *chunk(5, 12, 2), *chunk(4, 11, 2)]
     frames = [executed(arbiter, tick, *promised)[1] for tick in range(10, 16)]
-    # At 14 nothing newer than the first is left, and at 15 nothing at all.
+    # At tick 14 only the oldest chunk has an action, and at 15 none has.
     assert frames == [3, 4, 5, 5, 3, -1]
 
 
 def test_what_a_chunk_had_for_ticks_that_are_over_is_not_executed_late() -> None:
-    """It came in time for its third tick, and whatever is left of it is executed at its tick."""
+    """The chunk came in time for its third tick: each later action is executed at its own tick."""
     arbiter, promised = Arbiter(), chunk(5, 8, 4)
     actions = [arbiter.choose(tick, ActionStore(*promised)).payload for tick in (10, 11, 12)]
     assert [each.action if each else None for each in actions] == ["5->10", "5->11", None]

@@ -1,4 +1,4 @@
-"""Sequential interaction: what is asked for, in which order, on which frame."""
+"""Sequential interaction: its instructions, their order, and their frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.staggering.begun import TICK, begun, fresh
 
 
 def asked_for(algorithm: str, count: int) -> list[Any]:
-    """What is asked for where an inference and an update take five ticks each."""
+    """The instructions where an inference and an update take five ticks each."""
     run = begun(ALGORITHMS[algorithm], 0, fresh(algorithm))
     newest, asked = 50, []
     instruction: Any = run.send(Moment(newest * TICK, newest))
@@ -41,7 +41,7 @@ def test_a_frame_is_acted_on_once_however_late_the_next_one_is(algorithm: str) -
     while instruction != WaitFrame(51):
         instruction = run.send(Moment(1.0, 50))
     assert run.send(Moment(1.1, 50)) == WaitFrame(51)
-    # Numbers that were restarted are followed.
+    # Frame numbers that were restarted are followed.
     assert run.send(Moment(1.2, 3)) == WaitFrame(4)
 
 

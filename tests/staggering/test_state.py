@@ -213,7 +213,7 @@ def _windows(state: StaggerState, rng: np.random.Generator) -> None:
 
 
 def _plausible_plan(state: StaggerState, rng: np.random.Generator) -> None:
-    """A plan whose checksum is right and whose values are possible, but wrong."""
+    """A plan with a valid checksum, whose values are possible but wrong."""
     plan = state.load()
     plan.epoch = float(rng.uniform(-1e6, 1e6))
     plan.next_frame = float(rng.uniform(-1e6, 1e6))
@@ -242,6 +242,6 @@ def test_two_seconds_after_damage_every_tick_is_acted_on_again(
             events=(Disturb(4.0, lambda state, rng=rng: damage(state, rng)),),  # type: ignore[misc]
         )
         result = simulate(config, np.random.default_rng(seed))
-        # Of 358 ticks; the slots lose a few where their phase crosses the jitter of a tick.
+        # Of 358 ticks; slots lose a few when they fall close to the time of a tick.
         allowed = 0 if algorithm == "adaptive" else 4
         assert result.lost(6.0, 12.0)[0] <= allowed, f"seed {seed}: {result.lost(6.0, 12.0)}"

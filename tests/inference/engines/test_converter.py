@@ -1,4 +1,4 @@
-"""The converter takes the newest weights when its share allows, and tells what it does."""
+"""The converter takes the newest weights when its share allows, and reports what it does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INT8 = Candidate("openvino", "int8")
 
 
 class FakeChoice:
-    """Agrees, or does not, after `SPENT_S` of a core."""
+    """Makes a model with a given agreement, in `SPENT_S` of a core."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -48,7 +48,7 @@ class FakeChoice:
 
 
 class Bench:
-    """A converter with everything around it."""
+    """A converter and everything that it needs."""
 
     def __init__(self, engine: str, frames: int = FRAMES) -> None:
         blueprint = make_blueprint()
@@ -124,11 +124,11 @@ def test_without_enough_frames_nothing_is_checked() -> None:
 
 
 def test_a_ring_that_keeps_fewer_frames_has_all_of_them_compared() -> None:
-    """As a small replay does, or one whose memory is limited."""
+    """Like the ring of a small replay, or one whose memory is limited."""
     bench = Bench("openvino", FRAMES - 1)
     bench.frames.raise_floor(1)
     assert bench.step()
-    # Of the first three, a part of the stack is gone.
+    # The first three frames that are left lack a part of their stacks.
     assert bench.choice.compared == FRAMES - 2 - 3
 
 

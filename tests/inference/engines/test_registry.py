@@ -1,4 +1,4 @@
-"""What is not there is refused in one line that says what to do."""
+"""An engine that is missing is refused in one line that says what to do."""
 
 from __future__ import annotations
 
