@@ -33,7 +33,9 @@ def load(observation_space: Any, action_space: Any, file: str, device: str) -> L
     if not path.is_file():
         raise UserError("no such file")
     if device != "cpu":
-        raise UserError(f"an exported program runs on the CPU here, and policy.device = {device!r}")
+        raise UserError(
+            f"an exported program runs on the CPU, and policy.device = {device!r}; use cpu"
+        )
     return _torch_program(path) if path.suffix == ".pt2" else _onnx_program(path)
 
 

@@ -96,8 +96,8 @@ def check(policy: PolicyConfig) -> None:
         return
     if not any(candidates(policy, {name: make(name) for name in wanted_engines(policy)})):
         raise UserError(
-            f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} has none of that "
-            "on this machine; use auto or float32"
+            f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} cannot "
+            "compute in it on this machine; use auto or float32"
         )
 
 
