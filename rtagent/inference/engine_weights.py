@@ -1,12 +1,13 @@
-"""Weights that act through an engine: a thread opens its models, which are swapped in whole.
+"""Weights that act through an engine: a thread opens its models, each is then swapped in whole.
 
 Why it is correct. The thread alone opens models, and all that takes long happens outside of the
-interpreter's lock. It has a tenth of acting's weight: with idle priority, on a machine whose cores
-acting keeps busy, it might lose its core for long while it holds that lock. It puts each model that
-it has opened, and tried, into a queue of length one, whose operations are atomic, and touches
-nothing that acts. `adopt` takes the model out between two inferences, with the version of the
-weights that it was made from. Until there is a first model, and when the converter says that torch
-shall act, the policy's own network acts, and its weights are taken over as usual (`weights.py`).
+interpreter's lock. It has a tenth of acting's scheduling weight: with idle priority, on a machine
+whose cores acting keeps busy, it might lose its core for long while it holds that lock. It puts
+each model that it has opened, and tried, into a queue of length one, whose operations are atomic,
+and touches nothing that acts. `adopt` takes the model out between two inferences, with the version
+of the weights that it was made from. Until there is a first model, and when the converter says that
+torch shall act, the policy's own network acts, and its weights are taken over as usual
+(`weights.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Opened:
 
 
 class OpeningThread:
-    """Opens the newest model in a thread with less weight than acting.
+    """Opens the newest model in a thread that the scheduler gives less time than acting.
 
     Args:
         models: shared memory.

@@ -23,7 +23,7 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
     blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
     if context.config.policy.remote is not None:
-        # Its packages are an extra.
+        # Imported here, for its packages are an extra.
         from rtagent.inference.remote import ask_server
 
         ask_server(context, context.config.policy.remote)

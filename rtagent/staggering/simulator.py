@@ -220,11 +220,11 @@ class Simulation:
         for tick, at in enumerate(self._tick_times):
             self._advance(at)
             choice = arbiter.choose(tick, self._store)
-            delay = 0 if choice.payload is None else tick - choice.frame
-            position = 0 if choice.payload is None else choice.payload.position
+            deposit, delay, position = choice.payload, 0, 0
+            if deposit is not None:
+                delay, position = tick - deposit.frame, deposit.position
+                self._store.executed.add(_answer_of(deposit))
             records.append(TickRecord(tick, choice.source, delay, choice.frame, at, position))
-            if choice.payload is not None:
-                self._store.executed.add(_answer_of(choice.payload))
             self._store.forget(tick)
             self._workers.publish(tick)
         actions = [

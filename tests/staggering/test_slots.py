@@ -44,9 +44,7 @@ def test_slots_are_on_the_grid_not_early_and_the_smallest_such(
 
 def test_no_slot_is_used_twice_and_rings_share_them_out() -> None:
     plan = Plan(epoch=0.0, period=1.0, base=0)
-    used = sorted(
-        slot for position in range(4) for slot in [slot_after(plan, position, 4, 10.0, -math.inf)]
-    )
+    used = sorted(slot_after(plan, position, 4, 10.0, -math.inf) for position in range(4))
     assert used == pytest.approx([10.0, 10.25, 10.5, 10.75])
     assert slot_after(plan, 0, 4, 9.9, 10.0) == pytest.approx(11.0)
 

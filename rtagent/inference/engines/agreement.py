@@ -33,7 +33,7 @@ def recent_observations(frames: FrameRing, count: int) -> list[npt.NDArray[Any]]
     """
     newest, held = frames.newest, frames.newest - frames.floor + 1
     count = min(count, held)
-    # Only the newer half is used, for the oldest slots are written over next.
+    # With enough frames only the newer half is used: the oldest slots are written over next.
     stride = max(1, min(STRIDE, held // (2 * max(1, count))))
     found = []
     for number in range(newest, newest - count * stride, -stride):

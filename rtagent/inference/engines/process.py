@@ -3,9 +3,9 @@
 Why it is correct. The converter only reads what acting reads: weights and frames, each whole or not
 at all. It alone writes models, and it holds no lock that another process waits for; where it is
 killed, acting goes on with the model that it has. A model is published only after this process has
-opened and tried it, and it agrees with torch. The first conversion has a tenth of acting's weight,
-for torch may keep every core busy just because there is no model yet. All others run when no other
-process wants a core, for at most `policy.engine_share` of one core.
+opened and tried it, and it agrees with torch. The first conversion has a tenth of acting's
+scheduling weight, for torch may keep every core busy just because there is no model yet. All others
+run when no other process wants a core, for at most `policy.engine_share` of one core.
 """
 
 from __future__ import annotations
