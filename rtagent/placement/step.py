@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from rtagent.placement.heuristic import best_single
 from rtagent.placement.problem import Plan, Problem, Task, Unit, critical_path
 from rtagent.placement.profile import Part, Profile
-from rtagent.placement.program import LIMIT_S, solve
+from rtagent.placement.program import solve
 
 FIRST = "cpu:0"
 SECOND = "cpu:1"
@@ -105,7 +105,7 @@ class Placement:
         return critical_path(self.problem, self.plan)
 
 
-def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
+def place(profile: Profile) -> Placement:
     """The best plan of a step, or a simpler one that is about as fast.
 
     The simplest plan uses one core; the next has passes on the second core; the last has weights'
@@ -120,7 +120,7 @@ def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
     proven = True
     for weights, precisions in ((False, (_fastest(profile),)), (True, profile.precisions)):
         problem = step_problem(profile, precisions, beside=True, weights=weights)
-        plan = solve(problem, limit_s)
+        plan = solve(problem)
         proven = proven and plan.proven
         found = Placement(profile, problem, plan, single)
         if found.predicted_us <= WORTH * best.predicted_us:

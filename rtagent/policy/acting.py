@@ -66,9 +66,9 @@ class ActingPolicy:
         support = head.support if isinstance(head, Head) else None
         self._support = None if support is None else support.values().to(self.device)
         self._mean = mean_of(head)
-        blank = [torch.from_numpy(each) for each in zeros(observation_space, 1)]
-        self._blank = blank[0][0].numpy()
-        self._nothing_pending = blank[1] if len(blank) > 1 else None
+        blank, *pending = zeros(observation_space, 1)
+        self._blank = blank[0]
+        self._nothing_pending = torch.from_numpy(pending[0]) if pending else None
 
     def load(self, values: Floats) -> None:
         """Take over published weights, (parameters,) float32, in place."""

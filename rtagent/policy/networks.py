@@ -182,7 +182,7 @@ def build(
 
 def build_convolutional(
     name: Literal["resnet", "nature"], shape: tuple[int, ...], actions: int, width: int,
-    scale: float, head: AnyHead, pending: int = 0,
+    scale: float, head: AnyHead, pending: int,
 ) -> PolicyModule:
     """Build one of the networks for images, see `PolicyModule`; the width is k of the resnet.
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-DISTRIBUTIONS = ("constant", "gauss", "lognormal", "outliers", "drift", "step")
 USUAL_SPREAD = {
     "constant": 0.0, "gauss": 0.02, "lognormal": 0.5, "outliers": 0.01, "drift": 0.5, "step": 2.0
 }
-"""The spread of a simulation for which none is given."""
+"""The spread of a simulation for which none is given, by distribution."""
+DISTRIBUTIONS = tuple(USUAL_SPREAD)
 OUTLIER_SHARE = 0.01
 OUTLIER_FACTOR = 10.0
 _BLOCK = 4096
