@@ -82,7 +82,7 @@ class Driver:
     ) -> None:
         config, blueprint, world = context.config, context.blueprint, context.world
         self._context, self._clock = context, context.clock
-        self._frames, self._cells = world.frames, world.actions
+        self._frames, self._slots = world.frames, world.actions
         self._policy, self._weights = policy, weights
         self._frame_wait = FrameWait(context, self._prepare, self._rehearse)
         self._latency = self._idle_s = self._takeover_s = 0.0
@@ -136,7 +136,7 @@ class Driver:
         elif isinstance(instruction, WaitFrame):
             self._frame_wait.wait(instruction.frame)
         elif isinstance(instruction, Learn):
-            self._let_learn()
+            self._wait_for_update()
         return Moment(self._clock.now(), self._frames.newest)
 
     def _wait_until(self, when: float) -> None:
@@ -146,7 +146,7 @@ class Driver:
             self._clock.sleep_until(until)
             attend(self._context)
 
-    def _let_learn(self) -> None:
+    def _wait_for_update(self) -> None:
         """Permit one update and wait for it, unless the learner is gone or exceeds its lease."""
         world, clock = self._context.world, self._clock
         number, since = world.alternation.permit(), clock.now()
@@ -172,7 +172,7 @@ class Driver:
                 return number
         return None
 
-    def _look(self, frame: int | None, start: float) -> tuple[int, float]:
+    def _observe(self, frame: int | None, start: float) -> tuple[int, float]:
         """Fill the observation; its newest frame, and when the inference began.
 
         If there is no frame, the first one is waited for, and the inference begins with it.
@@ -188,19 +188,19 @@ class Driver:
         self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
         self._weights.adopt()
         self._takeover_s = self._clock.now() - start
-        number, start = self._look(frame, start)
+        number, start = self._observe(frame, start)
         self._idle_s = 0.0
         while (answer := self._values(number, start)) is None:
             # The link to a policy server was cut meanwhile, and the world has gone on.
-            number, start = self._look(None, self._clock.now())
-        self._take(answer, number)
+            number, start = self._observe(None, self._clock.now())
+        self._keep_answer(answer, number)
         if self._reader is None:
             self._pad(start)
         end = self._clock.now()
         self._latency = end - start
         return Inferred(number, end - start, end, self._frames.newest)
 
-    def _take(self, answer: npt.NDArray[np.float32], number: int) -> None:
+    def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
         """Keep the answer to a frame as the chunk, and choose its first action."""
         # A sum is finite only where all its terms are.
         if not math.isfinite(float(answer.sum())):
@@ -242,8 +242,8 @@ class Driver:
         self._weights.adopt()
         self._frames.observation(self._frames.newest, self._observation)
         # The action that is chosen here is never deposited.
-        self._take(self._chunk if len(self._chunk) > 1 else self._chunk[0], frame)
-        self._cells.encode(self._deposited(frame, frame))
+        self._keep_answer(self._chunk if len(self._chunk) > 1 else self._chunk[0], frame)
+        self._slots.encode(self._make_deposit(frame, frame))
 
     def _decide(self, number: int) -> None:
         """Draw how a frame's action explores."""
@@ -264,7 +264,7 @@ class Driver:
         self._decide(number)
         return self._explorer.action(self._chunk[position])
 
-    def _align(self, frame: int, tick: int) -> None:
+    def _drop_past_actions(self, frame: int, tick: int) -> None:
         """Drop the actions of a chunk that are for ticks before the promised one.
 
         Only of a chunk that starts at its observation; its last action always stays.
@@ -279,14 +279,14 @@ class Driver:
         start = self._clock.now()
         # The answer may be to a newer frame than the one for which the tick was promised.
         tick = max(instruction.tick, instruction.frame + 1)
-        self._align(instruction.frame, tick)
-        item = self._deposited(instruction.frame, tick)
+        self._drop_past_actions(instruction.frame, tick)
+        item = self._make_deposit(instruction.frame, tick)
         if self._carried is not None:
             # A process that sees the action must find the state that its inference has left.
             self._carried.publish()
-        self._cells.deposit(item)
+        self._slots.deposit(item)
         self._latency += self._clock.now() - start
-        self._account(item)
+        self._count_inference(item)
         if len(self._chunk) > 1:
             self._deposit_rest(item)
 
@@ -294,7 +294,7 @@ class Driver:
         """Deposit all actions of a chunk but the first."""
         for position in range(1, len(self._chunk)):
             action = self._select(position, first.frame + position)
-            self._cells.deposit(replace(
+            self._slots.deposit(replace(
                 first, tick=first.tick + position, action=action, position=position,
                 log_probability=self._explorer.log_probability,
             ))
@@ -307,18 +307,18 @@ class Driver:
             length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
             self._wait_until(start + length)
 
-    def _deposited(self, frame: int, tick: int) -> Deposited:
+    def _make_deposit(self, frame: int, tick: int) -> Deposited:
         return Deposited(
             worker=self._context.index, frame=frame, tick=tick, action=self._action,
             version=self._version, registered_at=self._clock.now(),
             log_probability=self._explorer.log_probability, pending=self._pending,
         )
 
-    def _account(self, item: Deposited) -> None:
+    def _count_inference(self, item: Deposited) -> None:
         """Count the inference whose action has just been deposited."""
         record = self._context.record
         if self._context.config.policy.remote is not None:
-            record.dropped += self._passed_over(item)
+            record.dropped += self._is_too_late(item)
         record.inferences += 1
         record.takeover_ns += round(self._takeover_s * NANO)
         record.weights_version = self._version
@@ -333,7 +333,7 @@ class Driver:
         ordering.fence()
         record.deposits += 1
 
-    def _passed_over(self, item: Deposited) -> bool:
+    def _is_too_late(self, item: Deposited) -> bool:
         """Whether an answer comes too late: its ticks are over, and a newer frame was acted on."""
         ledger = self._context.world.ledger
         newest = ledger.newest

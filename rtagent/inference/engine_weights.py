@@ -138,7 +138,7 @@ class EngineWeights:
         self._record, self._tell = record, tell
         self._asked = 0
         self._wants_torch = True
-        self._note(TORCH)
+        self._note_model(TORCH)
         self.version = torch.version
         self.updates = torch.updates
 
@@ -158,7 +158,7 @@ class EngineWeights:
         """Let what is ready act. Called between two inferences."""
         opened = self._opening.take()
         if opened is not None:
-            self._take(opened)
+            self._adopt_opened(opened)
         if not self._wants_torch:
             return
         self._torch.adopt()
@@ -166,7 +166,7 @@ class EngineWeights:
         if self._policy.answer is None or self._torch.version >= self.version:
             if self._policy.answer is not None:
                 self._policy.answer = None
-                self._note(TORCH)
+                self._note_model(TORCH)
             self.version, self.updates = self._torch.version, self._torch.updates
 
     def _ask_for_newer(self) -> None:
@@ -175,7 +175,7 @@ class EngineWeights:
             self._asked = number
             self._opening.ask()
 
-    def _take(self, opened: Opened) -> None:
+    def _adopt_opened(self, opened: Opened) -> None:
         info = opened.info
         if opened.error is not None:
             self._tell("engine_failed", reason=opened.error, weights_version=info.version)
@@ -185,8 +185,8 @@ class EngineWeights:
             self._wants_torch = False
             self._policy.answer = opened.answer
             self.version, self.updates = info.version, info.updates
-            self._note(info)
+            self._note_model(info)
 
-    def _note(self, info: ModelInfo) -> None:
+    def _note_model(self, info: ModelInfo) -> None:
         self._record.engine, self._record.precision = info.engine, info.precision
         self._record.agreement = info.agreement

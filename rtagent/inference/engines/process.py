@@ -92,7 +92,7 @@ class Converter:
             return False
         self._publication = number
         converted = self._choice.convert(self._flat, observations, self._expected(observations))
-        self._take(info, converted)
+        self._publish(info, converted)
         # Before the first conversion torch acts, which may have left no core idle.
         self._context.set_idle_priority()
         spent_s = self._cpu_s() - before
@@ -110,7 +110,7 @@ class Converter:
             answers.append(self._policy.values(observation))
         return answers
 
-    def _take(self, info: WeightsInfo, converted: Converted | None) -> None:
+    def _publish(self, info: WeightsInfo, converted: Converted | None) -> None:
         """Publish a model, or say why there is none."""
         record = self._context.record
         record.refused += len(self._choice.refused)
@@ -120,7 +120,7 @@ class Converter:
                 reason=f"a model of {len(converted.model)} bytes is too large",
             )
             converted = None
-        self._tell_refusals(info)
+        self._report_refusals(info)
         if converted is not None:
             engine, precision = converted.candidate.codes
             found = ModelInfo(
@@ -132,7 +132,7 @@ class Converter:
         elif self._context.config.policy.engine == "auto" or self._choice.exhausted:
             self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
 
-    def _tell_refusals(self, info: WeightsInfo) -> None:
+    def _report_refusals(self, info: WeightsInfo) -> None:
         """Report the first of consecutive snapshots for which a model was refused."""
         refused = self._choice.refused
         if refused and not self._refusing:
