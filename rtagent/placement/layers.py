@@ -105,7 +105,7 @@ def _can_be_split(layer: nn.Module, users: Counter[int]) -> bool:
 
 
 def _has_its_own(layer: nn.Conv2d | nn.Linear, users: Counter[int]) -> bool:
-    """Whether a layer's weights are parameters of no other layer.
+    """Whether a layer's weights are parameters of its own, and of no other layer.
 
     A weight that a hook computes, as `weight_norm` does, passes its gradient on to the parameters
     that it was computed from. And two threads would add to the gradient of a shared weight at once.

@@ -77,7 +77,7 @@ class Critics(nn.Module):
 
 
 class Flatten(nn.Module):
-    """The encoder of observations that are no images: flattened, times a scale."""
+    """An encoder without weights: observations are flattened and scaled."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()

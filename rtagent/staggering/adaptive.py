@@ -83,7 +83,7 @@ def adaptive(
 
 
 def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:
-    """Take the next frame that needs an action; `newest` is published, the claim lock is held."""
+    """Take the next frame that needs an action, `newest` being the newest; the lock is held."""
     plan = state.load()
     gap = 1.0
     if plan.held:
