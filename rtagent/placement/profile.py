@@ -61,7 +61,7 @@ class Part:
         return first if first in PASSES else None
 
     def in_precision(self, precision: str) -> tuple[str, ...]:
-        """Its precisions in a step of one precision: that one, or if it lacks it, all of its own."""
+        """Its precisions in a step of one precision: that one, or all of its own if it lacks it."""
         return (precision,) if precision in self.alone_us else tuple(self.alone_us)
 
     @property

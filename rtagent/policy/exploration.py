@@ -50,7 +50,7 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
     Returns:
         The random action, or None where the policy decides.
     """
-    first = _mix((_mix(seed & _MASK) + tick // hold_ticks * _GOLDEN) & _MASK)
+    first = _mixed(seed, tick // hold_ticks)
     if (first >> (64 - _MANTISSA)) >= epsilon * (1 << _MANTISSA):
         return None
     return (_mix((first + _GOLDEN) & _MASK) * actions) >> 64
@@ -58,8 +58,7 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
 
 def uniform(seed: int, tick: int) -> float:
     """A number in [0, 1) for each tick, independent of those of other ticks."""
-    mixed = _mix((_mix(seed & _MASK) + tick * _GOLDEN) & _MASK)
-    return (mixed >> (64 - _MANTISSA)) / (1 << _MANTISSA)
+    return (_mixed(seed, tick) >> (64 - _MANTISSA)) / (1 << _MANTISSA)
 
 
 def quantile(value: float) -> float:
@@ -88,10 +87,14 @@ def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list
 
 def _normal(seed: int, block: int, component: int) -> float:
     """A standard normal number that depends on the seed and two counts."""
-    mixed = _mix((_mix(seed & _MASK) + block * _GOLDEN) & _MASK)
-    mixed = _mix((mixed + (component + 1) * _GOLDEN) & _MASK)
+    mixed = _mix((_mixed(seed, block) + (component + 1) * _GOLDEN) & _MASK)
     # The middle of its interval, which is neither 0 nor 1: these have no finite quantile.
     return _NORMAL.inv_cdf(((mixed >> (64 - _MANTISSA)) + 0.5) / (1 << _MANTISSA))
+
+
+def _mixed(seed: int, number: int) -> int:
+    """64 random bits that depend on the seed and a number."""
+    return _mix((_mix(seed & _MASK) + number * _GOLDEN) & _MASK)
 
 
 def _mix(value: int) -> int:
