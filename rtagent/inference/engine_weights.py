@@ -26,6 +26,7 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import Bytes, EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.factory import line_of
 from rtagent.processes.scheduling import step_back
 
 Open = Callable[[ModelInfo, Bytes], Answer]
@@ -90,8 +91,7 @@ class OpeningThread:
         try:
             return Opened(info, self._open(info, model))
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            return Opened(info, error=f"{type(error).__name__}: {lines[-1]}")
+            return Opened(info, error=line_of(error))
 
 
 class EnginePolicy:

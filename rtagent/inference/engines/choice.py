@@ -21,6 +21,7 @@ from rtagent.inference.engines.registry import Candidate
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes
+from rtagent.policy.factory import line_of
 
 TIMED = 8
 """Calls whose median counts."""
@@ -142,8 +143,7 @@ class Choice:
         except Unsupported as error:
             self._drop(candidate.engine, str(error))
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            self._drop(candidate.engine, f"{type(error).__name__}: {lines[-1]}")
+            self._drop(candidate.engine, line_of(error))
         return None
 
     def _try(

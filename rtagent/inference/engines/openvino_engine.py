@@ -19,6 +19,7 @@ from rtagent.inference.engines.interface import Answer, Observations, Unsupporte
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
+from rtagent.policy.factory import line_of
 
 DEVICE = "CPU"
 ACTIVATION_LEVELS, WEIGHT_LEVELS = 256, 255
@@ -222,8 +223,7 @@ def _last_layers(model: Any) -> set[str]:
 
 def _reason(error: Exception) -> str:
     """The operator that is missing, or the error's last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
+    for line in str(error).splitlines():
         if "No conversion rule found for operations" in line or "No translator found for" in line:
-            return line
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+            return line.strip()
+    return line_of(error)
