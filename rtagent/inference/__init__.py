@@ -1,1 +1,1 @@
-"""The worker that turns frames into actions."""
+"""The process that turns frames into actions."""

@@ -1,4 +1,4 @@
-"""What an inference of a recurrent policy begins with, and what it leaves to others."""
+"""The state that an inference of a recurrent policy begins with, and the one that it leaves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class CarriedState:
     """The state of one inference at a time; see `memory/policy_states.py`.
 
     Args:
-        world: of the run.
-        states: of the run.
+        world: shared memory of the run.
+        states: what inferences have left.
         worker: number of the process.
     """
 
@@ -23,7 +23,7 @@ class CarriedState:
         self._left: Floats | None = None
 
     def begin(self, frame: int) -> Floats:
-        """The state that an inference on a frame begins with; the same until it has ended."""
+        """The state that an inference on a frame begins with; the same until `publish`."""
         if self._under_way is None or self._under_way[0] != frame:
             start = self._frames.episode_start(frame)
             rows = self._control.desired.rows
@@ -31,11 +31,11 @@ class CarriedState:
         return self._under_way[1].state
 
     def end(self, left: Floats) -> None:
-        """The inference has been computed; nobody is told before `publish`."""
+        """Keep what the inference has left; other processes see it after `publish`."""
         self._left = left
 
     def publish(self) -> None:
-        """The inference is over: let others begin with what it has left."""
+        """Let other inferences begin with the state that this one has left."""
         if self._under_way is not None and self._left is not None:
             self._states.keep(self._worker, *self._under_way, self._left)
         self._under_way = self._left = None

@@ -7,8 +7,8 @@ prepared while it waits and adopted between two inferences (`weights.py`). Infer
 everything that is done for one action once its frame is there. Every wait is cut into slices, so
 that the process beats and notices an order within `SLICE_S`, whatever it waits for.
 
-A policy may answer with a chunk: the actions of that tick and of the ones behind it. Its first
-action goes into its slot like any other, and before the others, since it alone is in a hurry.
+A policy may answer with a chunk: the actions of the promised tick and of those after it. The first
+action goes into its slot before the others, since it is needed first.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from rtagent.remote.policy import RemotePolicy
 
 HURRY = 0.05
-"""Time for new weights before each inference, as a part of its own: out of the wait if there was
-one, else on the way."""
+"""Time for new weights before each inference, as a share of the time of an inference. What the wait
+before it has not granted is taken at its beginning."""
 
 RECENT_TICKS = 64
-"""Among which the newest frame that was acted on is looked for."""
+"""Newest rows of the ledger in which the newest frame that was acted on is looked for."""
 
 
 class Leaving(Exception):
-    """The process has been told to go."""
+    """The process has been told to leave."""
 
 
 class Driver:
@@ -71,7 +71,7 @@ class Driver:
 
     Args:
         context: of this worker.
-        policy: warmed up.
+        policy: answers frames; warmed up.
         weights: of the policy.
     """
 
@@ -82,26 +82,24 @@ class Driver:
     ) -> None:
         config, blueprint, world = context.config, context.blueprint, context.world
         self._context, self._clock = context, context.clock
-        self._frames, self._cells = world.frames, world.actions
+        self._frames, self._slots = world.frames, world.actions
         self._policy, self._weights = policy, weights
         self._frame_wait = FrameWait(context, self._prepare, self._rehearse)
         self._latency = self._idle_s = self._takeover_s = 0.0
         self._epsilon, self._decided = 1.0, -1
         self._observation = no_observation(context)
-        pending = PendingActions.of(blueprint)
-        self._reader = None
-        if pending is not None:
-            self._reader = PendingReader(pending, world.ledger, world.actions)
+        pending, states = PendingActions.of(blueprint), world.states
+        self._reader = None if pending is None else PendingReader(
+            pending, world.ledger, world.actions
+        )
         self._pending: npt.NDArray[Any] | None = None
-        self._carried: CarriedState | None = None
-        if world.states is not None:
-            self._carried = CarriedState(world, world.states, context.index)
+        self._carried = None if states is None else CarriedState(world, states, context.index)
         self._explorer = explorer_for(
             blueprint.action_space, config.run.seed, config.policy,
             head_of(config.learning, blueprint.action_space),
         )
         self._chunk = np.zeros((1, self._explorer.outputs), np.float32)
-        self._log_probability, self._version = 0.0, -1
+        self._version = -1
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
@@ -132,33 +130,30 @@ class Driver:
             return self._infer(instruction.frame)
         if isinstance(instruction, Deposit):
             self._register(instruction)
-        self._check_desired()
+        attend(self._context)
         if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
         elif isinstance(instruction, WaitFrame):
             self._frame_wait.wait(instruction.frame)
         elif isinstance(instruction, Learn):
-            self._let_learn()
+            self._wait_for_update()
         return Moment(self._clock.now(), self._frames.newest)
-
-    def _check_desired(self) -> None:
-        attend(self._context)
 
     def _wait_until(self, when: float) -> None:
         while (rest := when - self._clock.now()) > 0:
             until = self._clock.now() + min(rest, SLICE_S)
             self._prepare(until)
             self._clock.sleep_until(until)
-            self._check_desired()
+            attend(self._context)
 
-    def _let_learn(self) -> None:
-        """Permit one update and wait for it, but not for a learner that is gone or late."""
+    def _wait_for_update(self) -> None:
+        """Permit one update and wait for it, unless the learner is gone or exceeds its lease."""
         world, clock = self._context.world, self._clock
         number, since = world.alternation.permit(), clock.now()
         while (desired := self._context.desired).inference.sequential and desired.learner_ring:
             if world.alternation.wait_for_answer(number, clock, SLICE_S):
                 return
-            self._check_desired()
+            attend(self._context)
             learner = world.metrics.learners[desired.learner_ring[0]]
             since = max(since, learner.heartbeat_ns / NANO)
             lease_s = max(desired.learning.lease_s, LEASE_UPDATES * learner.update_ns / NANO)
@@ -166,22 +161,25 @@ class Driver:
                 return
 
     def _prepare(self, until: float) -> None:
-        """Use a wait for the next weights."""
+        """Use a wait to prepare the next weights."""
         self._idle_s += max(0.0, until - self._clock.now())
         self._weights.prepare(until)
 
     def _read(self, frame: int | None) -> int | None:
-        """Fill the observation; the number of the frame it ends with, None if there is none."""
+        """Fill the observation; the number of its newest frame, None if there is no frame."""
         for number in (frame, self._frames.newest):
             if number is not None and self._frames.observation(number, self._observation):
                 return number
         return None
 
-    def _look(self, frame: int | None, start: float) -> tuple[int, float]:
-        """Fill the observation, waiting for one if there is none; its frame, and when it began."""
+    def _observe(self, frame: int | None, start: float) -> tuple[int, float]:
+        """Fill the observation; its newest frame, and when the inference began.
+
+        If there is no frame, the first one is waited for, and the inference begins with it.
+        """
         while (number := self._read(frame)) is None:
             self._frame_wait.wait(self._frames.newest + 1)
-            self._check_desired()
+            attend(self._context)
             start = self._clock.now()
         return number, start
 
@@ -190,31 +188,30 @@ class Driver:
         self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
         self._weights.adopt()
         self._takeover_s = self._clock.now() - start
-        number, start = self._look(frame, start)
+        number, start = self._observe(frame, start)
         self._idle_s = 0.0
         while (answer := self._values(number, start)) is None:
             # The link to a policy server was cut meanwhile, and the world has gone on.
-            number, start = self._look(None, self._clock.now())
-        self._take(answer, number)
+            number, start = self._observe(None, self._clock.now())
+        self._keep_answer(answer, number)
         if self._reader is None:
             self._pad(start)
         end = self._clock.now()
         self._latency = end - start
         return Inferred(number, end - start, end, self._frames.newest)
 
-    def _take(self, answer: npt.NDArray[np.float32], number: int) -> None:
-        """Make an answer to a frame the chunk, and its first action the one that is deposited."""
+    def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
+        """Keep the answer to a frame as the chunk, and choose its first action."""
         # A sum is finite only where all its terms are.
         if not math.isfinite(float(answer.sum())):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
         self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
-        # In virtual time others may take over newer ones before this is deposited.
+        # In virtual time, other processes may take over newer weights before the deposit.
         self._version = self._weights.version
         self._action = self._select(0, number)
-        self._log_probability = self._explorer.log_probability
 
     def _values(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
-        """What the policy says of the observation, and of what is pending where it is told."""
+        """The policy's answer to the observation; a recurrent policy's state is kept besides."""
         if self._carried is None:
             return self._answer(number, start)
         assert not isinstance(self._policy, EnginePolicy | PretrainedPolicy)
@@ -233,75 +230,71 @@ class Driver:
             self._pending = reader.read(number)
             return reader.pending.encode(self._pending[None])
 
-        assert not isinstance(self._policy, PretrainedPolicy)
+        assert not isinstance(self._policy, EnginePolicy | PretrainedPolicy)
         return self._policy.values(self._observation, ask)
 
     def _rehearse(self, frame: int) -> None:
-        """Do ahead of the frame what can be done, and the rest once for nothing.
+        """Do ahead of the frame what can be done, and run the rest once to warm the caches.
 
         After a tick's sleep the caches are cold, and cold code takes three times as long.
         """
-        self._check_desired()
+        attend(self._context)
         self._weights.adopt()
         self._frames.observation(self._frames.newest, self._observation)
-        # What is taken here is deposited nowhere.
-        self._take(self._chunk if len(self._chunk) > 1 else self._chunk[0], frame)
-        self._cells.encode(self._deposited(frame, frame))
+        # The action that is chosen here is never deposited.
+        self._keep_answer(self._chunk if len(self._chunk) > 1 else self._chunk[0], frame)
+        self._slots.encode(self._make_deposit(frame, frame))
 
     def _decide(self, number: int) -> None:
-        """Settle how a frame's action explores."""
+        """Draw how a frame's action explores."""
         if self._decided != number:
             config = self._context.config
             epsilon = config.policy.epsilon_end
-            # Learners may come to a run that began without.
+            # A run that began without learners may be given some.
             if config.learning.processes or self._context.desired.learning.processes:
                 epsilon = exploration.epsilon(self._weights.updates, config.policy)
             if getattr(self._policy, "answers_actions", False):
-                # What has decided already is taken at its word.
+                # The policy has chosen the action already.
                 epsilon = 0.0
             self._explorer.decide(number, epsilon)
             self._epsilon, self._decided = epsilon, number
 
     def _select(self, position: int, number: int) -> Any:
-        """The action that the chunk means at a position, explored as a frame of that number is."""
+        """The action at a position of the chunk, explored with the draw of a frame number."""
         self._decide(number)
         return self._explorer.action(self._chunk[position])
 
-    def _align(self, frame: int, tick: int) -> None:
-        """Leave out of a chunk that starts at its observation what is over by its tick.
+    def _drop_past_actions(self, frame: int, tick: int) -> None:
+        """Drop the actions of a chunk that are for ticks before the promised one.
 
-        Of a chunk that is over altogether the last action stays.
+        Only of a chunk that starts at its observation; its last action always stays.
         """
         over = min(tick - frame, len(self._chunk)) - 1
         if over > 0 and self._context.config.policy.starts_at_observation:
             self._chunk = self._chunk[over:]
             self._action = self._select(0, frame)
-            self._log_probability = self._explorer.log_probability
 
     def _register(self, instruction: Deposit) -> None:
-        """Deposit the action computed last, or the chunk of them, and count it."""
+        """Deposit the action, or the chunk, that was computed last, and count it."""
         start = self._clock.now()
-        # The answer may be to a newer frame than that which the tick was promised for.
+        # The answer may be to a newer frame than the one for which the tick was promised.
         tick = max(instruction.tick, instruction.frame + 1)
-        self._align(instruction.frame, tick)
-        item = self._deposited(instruction.frame, tick)
-        self._publish(item)
+        self._drop_past_actions(instruction.frame, tick)
+        item = self._make_deposit(instruction.frame, tick)
+        if self._carried is not None:
+            # A process that sees the action must find the state that its inference has left.
+            self._carried.publish()
+        self._slots.deposit(item)
         self._latency += self._clock.now() - start
-        self._account(item)
+        self._count_inference(item)
         if len(self._chunk) > 1:
             self._deposit_rest(item)
 
-    def _publish(self, item: Deposited) -> None:
-        """Deposit an action; before it, what its inference leaves to the next ones."""
-        if self._carried is not None:
-            self._carried.publish()
-        self._cells.deposit(item)
-
     def _deposit_rest(self, first: Deposited) -> None:
-        """Deposit the actions of a chunk behind its first."""
+        """Deposit all actions of a chunk but the first."""
         for position in range(1, len(self._chunk)):
             action = self._select(position, first.frame + position)
-            self._cells.deposit(replace(
+            self._slots.deposit(replace(
                 first, tick=first.tick + position, action=action, position=position,
                 log_probability=self._explorer.log_probability,
             ))
@@ -314,18 +307,18 @@ class Driver:
             length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
             self._wait_until(start + length)
 
-    def _deposited(self, frame: int, tick: int) -> Deposited:
+    def _make_deposit(self, frame: int, tick: int) -> Deposited:
         return Deposited(
             worker=self._context.index, frame=frame, tick=tick, action=self._action,
             version=self._version, registered_at=self._clock.now(),
-            log_probability=self._log_probability, pending=self._pending,
+            log_probability=self._explorer.log_probability, pending=self._pending,
         )
 
-    def _account(self, item: Deposited) -> None:
-        """Count the inference just registered: after the action, which is in a hurry."""
+    def _count_inference(self, item: Deposited) -> None:
+        """Count the inference whose action has just been deposited."""
         record = self._context.record
         if self._context.config.policy.remote is not None:
-            record.dropped += self._passed_over(item)
+            record.dropped += self._is_too_late(item)
         record.inferences += 1
         record.takeover_ns += round(self._takeover_s * NANO)
         record.weights_version = self._version
@@ -336,12 +329,12 @@ class Driver:
         record.registrations.append(Registration(
             registered_ns, latency_ns, item.tick, len(self._chunk),
         ))
-        # Last: whoever finds it counted finds what it promises, too.
+        # Last: a reader that sees the new count sees the figures above, too.
         ordering.fence()
         record.deposits += 1
 
-    def _passed_over(self, item: Deposited) -> bool:
-        """Whether an answer is dropped: its ticks are over, and a newer frame was acted on."""
+    def _is_too_late(self, item: Deposited) -> bool:
+        """Whether an answer comes too late: its ticks are over, and a newer frame was acted on."""
         ledger = self._context.world.ledger
         newest = ledger.newest
         if item.tick + len(self._chunk) - 1 > newest:
@@ -351,7 +344,7 @@ class Driver:
 
 
 def attend(context: WorkerContext[InferenceRecord]) -> None:
-    """Beat; `Leaving` if the process has been told to go."""
+    """Beat; raises `Leaving` if the process has been told to leave."""
     context.beat()
     if context.stopping or context.index >= context.desired.processes:
         raise Leaving

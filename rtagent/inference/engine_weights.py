@@ -1,20 +1,22 @@
-"""Weights that act through an engine: its models are opened by a thread, and swapped in whole.
+"""Weights that act through an engine: a thread opens its models, each is then swapped in whole.
 
 Why it is correct. The thread alone opens models, and all that takes long happens outside of the
-interpreter's lock. It has a tenth of acting's weight: with idle priority, on a machine whose cores
-acting keeps busy, it might be sent away for long while it holds that lock. It hands over what it
-has opened, and tried, by setting one attribute, and touches nothing that acts. `adopt` takes it
-from there between two inferences, with the version of the weights that it was made from. Until the
-first model is there, and when the converter says that torch shall act, the policy's own network
-does, whose weights are then taken over as ever (`weights.py`).
+interpreter's lock. It has a tenth of acting's scheduling weight: with idle priority, on a machine
+whose cores acting keeps busy, it might lose its core for long while it holds that lock. It puts
+each model that it has opened, and tried, into a queue of length one, whose operations are atomic,
+and touches nothing that acts. `adopt` takes the model out between two inferences, with the version
+of the weights that it was made from. Until there is a first model, and when the converter says that
+torch shall act, the policy's own network acts, and its weights are taken over as usual
+(`weights.py`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,61 +26,55 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import Bytes, EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.factory import line_of
 from rtagent.processes.scheduling import step_back
 
 Open = Callable[[ModelInfo, Bytes], Answer]
 TRIALS = 3
-"""Of a model before it acts: a first call costs up to seven times a steady one."""
+"""Calls of a model before it acts: the first one takes up to seven times as long as later ones."""
+TORCH = ModelInfo(0, 0, 0, 0, 0)
+"""What is recorded while torch acts."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that can answer, None if torch shall; or why it could not be opened."""
+    """A model that has been opened.
+
+    Attributes:
+        info: what the model says about itself.
+        answer: answers by the model. If None, torch shall act, or the model cannot be opened.
+        error: why it cannot be opened. If None, it can.
+    """
 
     info: ModelInfo
     answer: Answer | None = None
     error: str | None = None
 
 
-class Opening(Protocol):
-    """Opens the newest model, in its own time."""
-
-    def ask(self) -> None:
-        """Begin, unless it has."""
-        ...
-
-    def take(self) -> Opened | None:
-        """What has been opened, once."""
-        ...
-
-
 class OpeningThread:
-    """Opens models in a thread that steps back behind acting.
+    """Opens the newest model in a thread that the scheduler gives less time than acting.
 
     Args:
         models: shared memory.
-        open_model: of the engine that a model is for; it tries the model, too.
+        open_model: opens a model by its engine, and tries it.
     """
 
     def __init__(self, models: EngineModels, open_model: Open) -> None:
         self._models, self._open = models, open_model
         self._asked = threading.Event()
-        self._opened: Opened | None = None
+        self._opened: deque[Opened] = deque(maxlen=1)
         self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Begin, unless it has."""
+        """Have the thread open the newest model; the first call starts the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True, name="engine")
             self._thread.start()
         self._asked.set()
 
     def take(self) -> Opened | None:
-        """What has been opened, once."""
-        opened = self._opened
-        if opened is not None:
-            self._opened = None
-        return opened
+        """The model that was opened last; None if it has been taken already."""
+        return self._opened.pop() if self._opened else None
 
     def _run(self) -> None:
         step_back(threading.get_native_id())
@@ -87,7 +83,7 @@ class OpeningThread:
             self._asked.clear()
             found = self._models.read()
             if found is not None:
-                self._opened = self._open_one(*found)
+                self._opened.append(self._open_one(*found))
 
     def _open_one(self, info: ModelInfo, model: Bytes) -> Opened:
         if not info.size:
@@ -95,47 +91,38 @@ class OpeningThread:
         try:
             return Opened(info, self._open(info, model))
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            return Opened(info, error=f"{type(error).__name__}: {lines[-1]}")
+            return Opened(info, error=line_of(error))
 
 
 class EnginePolicy:
     """Answers by a model, or by torch while there is none.
 
     Args:
-        policy: torch's.
+        policy: answers by torch.
 
     Attributes:
-        answer: of the model that acts. If None, torch does.
+        answer: answers by the model that acts. If None, torch acts.
     """
 
     def __init__(self, policy: ActingPolicy) -> None:
         self._policy = policy
         self.answer: Answer | None = None
 
-    def values(
-        self, observation: npt.NDArray[Any],
-        pending: Callable[[], npt.NDArray[np.float32]] | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """The answer to one observation, (stack, ...), see `ActingPolicy.values`.
-
-        Pending actions, which no engine is given, are torch's.
-        """
-        if pending is not None:
-            return self._policy.values(observation, pending)
+    def values(self, observation: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """The answer to one observation, (stack, ...), see `ActingPolicy.values`."""
         return self._policy.values(observation) if self.answer is None else self.answer(observation)
 
 
 class EngineWeights:
-    """What `Weights` is to torch, for an engine.
+    """Takes over models for an engine, as `Weights` takes over weights for torch.
 
     Args:
         torch: the weights of the policy's own network.
-        policy: whose answers they decide.
+        policy: given each new model.
         models: shared memory.
-        opening: of the models.
-        record: where it is noted what acts.
-        tell: told of a model that cannot be opened.
+        opening: opens the models.
+        record: says what acts.
+        tell: called with the event of a model that cannot be opened.
 
     Attributes:
         version: of the weights behind what acts; -1 before the first.
@@ -143,7 +130,7 @@ class EngineWeights:
     """
 
     def __init__(
-        self, torch: Weights, policy: EnginePolicy, models: EngineModels, opening: Opening,
+        self, torch: Weights, policy: EnginePolicy, models: EngineModels, opening: OpeningThread,
         record: InferenceRecord, tell: Callable[..., None],
     ) -> None:
         self._torch, self._policy = torch, policy
@@ -151,50 +138,44 @@ class EngineWeights:
         self._record, self._tell = record, tell
         self._asked = 0
         self._wants_torch = True
-        self._note(ModelInfo(0, 0, 0, 0, 0))
+        self._note_model(TORCH)
         self.version = torch.version
         self.updates = torch.updates
 
     def prepare(self, until: float) -> None:
         """Prepare what is new, as far as that is possible until a time, seconds."""
-        self._look()
+        self._ask_for_newer()
         if self._wants_torch:
             self._torch.prepare(until)
 
     def hurry(self, seconds: float) -> None:
-        """Prepare on the way to an inference, see `Weights.hurry`."""
-        self._look()
+        """Prepare at the beginning of an inference, see `Weights.hurry`."""
+        self._ask_for_newer()
         if self._wants_torch:
             self._torch.hurry(seconds)
 
     def adopt(self) -> None:
-        """Let what is ready act. Between two inferences."""
+        """Let what is ready act. Called between two inferences."""
         opened = self._opening.take()
         if opened is not None:
-            self._take(opened)
+            self._adopt_opened(opened)
         if not self._wants_torch:
             return
         self._torch.adopt()
-        # A network that has rested is brought up to date before it acts again.
+        # Torch's network has older weights than the model until it has caught up.
         if self._policy.answer is None or self._torch.version >= self.version:
             if self._policy.answer is not None:
                 self._policy.answer = None
-                self._note(ModelInfo(0, 0, 0, 0, 0))
+                self._note_model(TORCH)
             self.version, self.updates = self._torch.version, self._torch.updates
 
-    def take_over(self) -> bool:
-        """Let torch act by the newest weights at once; False if there have never been any."""
-        there = self._torch.take_over()
-        self.version, self.updates = self._torch.version, self._torch.updates
-        return there
-
-    def _look(self) -> None:
+    def _ask_for_newer(self) -> None:
         number = self._models.number
         if number != self._asked:
             self._asked = number
             self._opening.ask()
 
-    def _take(self, opened: Opened) -> None:
+    def _adopt_opened(self, opened: Opened) -> None:
         info = opened.info
         if opened.error is not None:
             self._tell("engine_failed", reason=opened.error, weights_version=info.version)
@@ -204,8 +185,8 @@ class EngineWeights:
             self._wants_torch = False
             self._policy.answer = opened.answer
             self.version, self.updates = info.version, info.updates
-            self._note(info)
+            self._note_model(info)
 
-    def _note(self, info: ModelInfo) -> None:
+    def _note_model(self, info: ModelInfo) -> None:
         self._record.engine, self._record.precision = info.engine, info.precision
         self._record.agreement = info.agreement

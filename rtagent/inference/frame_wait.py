@@ -18,8 +18,8 @@ class FrameWait:
 
     Args:
         context: of the worker that waits.
-        prepare: uses the time until then, seconds.
-        rehearse: does ahead of a frame what can be done; called when it is about to come.
+        prepare: uses the time until a moment, seconds.
+        rehearse: called shortly before a frame comes, to do ahead what can be done.
 
     Attributes:
         ahead: how long before a frame the process wakes up.
@@ -36,7 +36,7 @@ class FrameWait:
         self.ahead, self._forecast = WakeAhead(self._tick_s), Forecast()
 
     def wait(self, frame: int) -> None:
-        """Wait one slice at most: the algorithm looks at its plan again and comes back.
+        """Wait for a frame, at most one slice; the algorithm then looks at its plan again.
 
         Sleeps until just before the frame is expected, rehearses, and spins for a bounded moment.
         """
@@ -69,7 +69,7 @@ class FrameWait:
             ahead.awake_s += seen - woke
 
     def _expected(self, frame: int) -> float | None:
-        """When the frame will come, by the environment's clock; None before that runs."""
+        """When the frame will come, by the environment's clock; None before that has started."""
         anchor_ns = self._environment.anchor_ns
         if not anchor_ns:
             return None
@@ -77,7 +77,7 @@ class FrameWait:
         return self._forecast.expected(due, self._environment.behind_ns / NANO)
 
     def _sleep_for(self, frame: int, seconds: float) -> bool:
-        """Sleep until the frame is there; False: the time is over."""
+        """Sleep until the frame is there; False if it does not come in time."""
         frames = self._frames
         return frames.bell.wait_for(lambda: frames.newest >= frame, self._clock, seconds)
 

@@ -1,7 +1,7 @@
 """Injected latency: pretend that the policy is slower than it is.
 
 The whole inference, forward pass included, is padded to a value drawn from a distribution, so that
-a large or remote model can be studied on a small machine. Whatever shows a figure made so says so.
+a large or remote model can be studied on a small machine. Figures from such a run are marked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def draw(mean_s: float, distribution: str, spread: float, rng: np.random.Generat
     """Draw one inference time.
 
     Args:
-        mean_s: seconds; the mean, for `outliers` the time of the others.
+        mean_s: seconds; the mean, for `outliers` the time of all others.
         distribution: constant, gauss, lognormal or outliers.
         spread: gauss: standard deviation per mean; lognormal: sigma; outliers: see
             `staggering.inference_times.outliers`.
-        rng: where the randomness comes from.
+        rng: source of randomness.
 
     Returns:
         Seconds.

@@ -23,7 +23,7 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
     blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
     if context.config.policy.remote is not None:
-        # Its packages are an extra.
+        # Imported here, for its packages are an extra.
         from rtagent.inference.remote import ask_server
 
         ask_server(context, context.config.policy.remote)
@@ -71,10 +71,10 @@ def _act_pretrained(context: WorkerContext[InferenceRecord]) -> None:
 def _engine_weights(
     context: WorkerContext[InferenceRecord], policy: EnginePolicy, weights: Weights
 ) -> EngineWeights:
-    """What takes over the converter's models in place of the weights themselves."""
+    """What takes over the converter's models, in place of `Weights`."""
     models = context.world.engine_models
     assert models is not None
-    # Imported now: an import holds the interpreter for long.
+    # Imported here, not in the thread: an import holds the interpreter's lock for long.
     engines = {name: make(name) for name in wanted_engines(context.config.policy)}
     context.beat()
     zeros = no_observation(context)
@@ -93,7 +93,7 @@ def _engine_weights(
 def _forward_time(
     context: WorkerContext[InferenceRecord], policy: ActingPolicy | PretrainedPolicy
 ) -> float:
-    """Seconds of one steady forward pass: what the supervisor judges a hung process by."""
+    """Seconds of a forward pass, by which the supervisor judges whether a process hangs."""
     observation, start = no_observation(context), context.clock.now()
     policy.values(observation)
     return context.clock.now() - start

@@ -19,7 +19,7 @@ def ask_server(context: WorkerContext[InferenceRecord], address: str) -> None:
     dialer = WebsocketDialer(address, token_of(os.environ), context.clock)
 
     def tell(kind: str, **details: object) -> None:
-        # All lose the same link, and one of them says so.
+        # All processes lose the same link; the first one reports it.
         if context.index == 0:
             context.event(kind, **details)
 

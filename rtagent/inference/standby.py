@@ -14,20 +14,20 @@ from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.networks import float_state
 
 PIECE_VALUES = 65_536
-"""Of one piece at most, unless a row of a tensor is longer: 0.1 ms or less of a core."""
+"""Most values of a piece, unless a row of a tensor has more; they take a core 0.1 ms or less."""
 
 Piece = tuple[Tensor, int, int]
-"""A part of a tensor, and the range of the flat weights that it takes."""
+"""A part of a tensor, and its place in the flat weights: first value, and one past the last."""
 
 
 class Standby:
-    """The acting network's double.
+    """A copy of the acting network.
 
     Args:
-        policy: acts; its network is exchanged with its double by `swap`.
+        policy: the policy that acts; `swap` exchanges its network and the copy.
 
     Attributes:
-        pieces: into how many the weights are cut.
+        pieces: number of pieces into which the weights are cut.
 
     Raises:
         UserError: the network cannot be copied.
@@ -46,7 +46,7 @@ class Standby:
         self.pieces = len(self._idle)
 
     def warm_up(self) -> None:
-        """Run both networks until they are as fast as they get."""
+        """Run both networks, so that no later call is slower for being the first."""
         for _ in range(2):
             self._policy.warm_up()
             self.swap()
@@ -56,14 +56,14 @@ class Standby:
 
         Args:
             piece: its number.
-            values: (parameters,) float32, all of the weights.
+            values: (parameters,) float32, all weights.
         """
         tensor, start, stop = self._idle[piece]
         with torch.no_grad():
             tensor.copy_(torch.from_numpy(values[start:stop]).view(tensor.shape))
 
     def swap(self) -> None:
-        """Let the idle network act, and the other one be filled. Not inside an inference."""
+        """Let the idle network act, and the other one be filled; never inside an inference."""
         self._policy.module, self._module = self._module, self._policy.module
         self._acting, self._idle = self._idle, self._acting
 

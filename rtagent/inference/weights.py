@@ -1,14 +1,14 @@
 """New weights, prepared while a process waits, and adopted between two inferences.
 
-Why it is correct. A publication is copied out of shared memory piece by piece; what the learners
-wrote over meanwhile is found by number and checksum and discarded whole, before any of it reaches a
-network. The copy is then cast, piece by piece again, into a second network that nobody asks, and
-the two are exchanged by `adopt`: never inside an inference, and never half.
+Why it is correct. A publication is copied out of shared memory piece by piece; a copy that learners
+wrote over meanwhile is recognised by number and checksum and discarded whole, before any of it
+reaches a network. The copy is then cast, piece by piece again, into a second network that does not
+act, and the two are exchanged by `adopt`: never inside an inference, and never half.
 
-No snapshot starves. A process that has had too little time to wait since its last inference
-prepares a bounded part at the beginning of the next one (`hurry`), and one whose copies were
+New weights always act in the end. A process that has waited too little since its last inference
+prepares a bounded part at the beginning of the next one (`hurry`), and a process whose copies were
 written over several times in a row takes the newest weights over at once. Both count as inference
-time. While one snapshot is prepared a newer one does not interrupt it.
+time. A newer publication does not interrupt the preparation of an older one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rtagent.memory.double_buffer import READ_ATTEMPTS
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 
 MOST_TORN = 3
-"""Copies written over in a row, after which the next one is made without a pause."""
+"""Copies written over in a row, after which the next copy is made without a pause."""
 
 
 class Weights:
@@ -35,8 +35,8 @@ class Weights:
         clock: time.
 
     Attributes:
-        version: of what acts; -1 before the first.
-        updates: gradient steps behind it.
+        version: of the weights that act; -1 before the first.
+        updates: gradient steps behind them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Weights:
         )
 
     def prepare(self, until: float) -> None:
-        """Prepare what was published, as far as that is possible until a time.
+        """Prepare the newest weights, as far as that is possible until a time.
 
         Args:
             until: seconds; a piece that would probably last beyond it is not begun.
@@ -74,23 +74,22 @@ class Weights:
                 return
             before, now = now, self._clock.now()
             self._piece_s = now - before
-        # A piece that was held up once must not look too long for ever.
+        # One piece that was held up must not make all later waits seem too short.
         if self.pending and until > now:
             self._piece_s *= 0.5
 
     def adopt(self) -> None:
-        """Let new weights act if they are ready. Between two inferences."""
+        """Let new weights act if they are ready. Called between two inferences."""
         if self._ready is not None:
             self._standby.swap()
             self.version, self.updates = self._ready.version, self._ready.updates
             self._ready = None
 
     def hurry(self, seconds: float) -> None:
-        """Prepare on the way to an inference, for lack of idle time.
+        """Prepare at the beginning of an inference, for lack of idle time.
 
         Args:
-            seconds: that this may take, but for one piece that is done in any case; 0: there was
-                idle time.
+            seconds: what this may take, though one piece is always done; 0 if there was idle time.
         """
         if self._torn >= MOST_TORN:
             self.take_over()
@@ -110,7 +109,7 @@ class Weights:
         return self.version >= 0
 
     def _advance(self) -> bool:
-        """Do one piece; False if there is nothing to do, or the copy is torn."""
+        """Do one piece; False if there is nothing to do, or the copy was written over."""
         if not self.pending:
             return False
         if self._reading is None:
@@ -132,15 +131,15 @@ class Weights:
 
 
 class NoWeights:
-    """In the place of weights where the policy is on another machine."""
+    """Takes the place of `Weights` where the policy has no weights of this run."""
 
     version = updates = 0
 
     def prepare(self, until: float) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     def adopt(self) -> None:
-        """Nor to adopt."""
+        """Do nothing."""
 
     def hurry(self, seconds: float) -> None:
-        """Nor to hurry with."""
+        """Do nothing."""

@@ -1,12 +1,13 @@
 """Carries out the plan of a step: some passes and weights' gradients on a second core.
 
 Why it is correct. The two threads of a step (`second_core.py`) share nothing that either writes
-while the other may read. Passes over successors read weights, which nobody writes before the step
+while the other may read. Passes over successors read weights, which are not written before the step
 has ended, and write tensors of their own. So does the pass of a policy, which also writes the
-`grad` of the actor, that nothing else of the step touches: what it reads of the critic is without
-gradient. A layer's gradient of its weights reads what the backward pass has left to it, and writes
-the `grad` of that layer alone, once in a step. `finish` waits for all of them, also for a pass that
-was begun and not asked for because the step failed, before anybody reads or clears a `grad`.
+`grad` of the actor, that no other part of the step touches; it takes no gradient of the critic. The
+gradient of a layer's weights is computed from tensors that the backward pass has handed over, and
+written to the `grad` of that layer alone, once in a step. `finish` waits for all of these, and for
+a pass that was begun but whose result was not asked for because the step failed, before any `grad`
+is read or cleared.
 
 The same calls are made with the same numbers, whichever thread makes them, and none is split: so
 the gradient is the same to the last bit as without a plan in the same precisions.
@@ -31,8 +32,8 @@ class PlacedStep:
     """A runner (`layers.StepRunner`) that follows a plan.
 
     Attributes:
-        split: layers that it has to run.
-        inputs_in: precision of the step, or of its first layer if layers have their own.
+        split: names of the layers that it has to run.
+        inputs_in: precision of the step, or of its first layer if the plan mixes precisions.
     """
 
     def __init__(self, placement: Placement, core: SecondCore) -> None:
@@ -100,7 +101,7 @@ class PlacedStep:
 
     @property
     def _kind(self) -> str:
-        """What this thread runs: a pass, or the step itself."""
+        """The pass that this thread runs, or the forward kind of the step itself."""
         return getattr(self._pass, "kind", ON_THE_TAPE)
 
     def _run_as(self, kind: str, call: Callable[[], Tensor]) -> Tensor:

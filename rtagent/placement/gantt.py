@@ -1,4 +1,4 @@
-"""The picture of a plan: which part runs where and when, like Fig. 14 of AP-DRL."""
+"""The picture of a plan: where and when each part runs, like Fig. 14 of AP-DRL."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COLOURS = {
     "apply": "#444444", "policy": "#332288", "policy loss": "#ddcc77", "policy inputs": "#882255",
     "policy weights": "#aa4499",
 }
-"""Of the kinds of parts; colours that people with any colour vision can tell apart (Okabe and Ito;
-those of a policy's pass are Tol's)."""
+"""By kind of part; colours that people with any colour vision can tell apart (of Okabe and Ito, and
+of Tol for a policy's pass)."""
 EDGE = "black"
 LOW_PRECISION = "//"
 
@@ -21,12 +21,12 @@ LOW_PRECISION = "//"
 def draw(path: Path, title: str, placement: Placement) -> None:
     """Write the picture of a plan as a PNG file.
 
-    What is hatched does not run in float32; what has an edge lies on the critical path.
+    Hatched parts do not run in float32; parts with a black edge lie on the critical path.
 
     Raises:
         OSError: it cannot be written.
     """
-    # Imported here: it takes a second, and only a picture needs it.
+    # Imported here, for it takes a second, and only pictures need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

@@ -1,4 +1,4 @@
-"""Plans that are found at once: the start of the search, and what a plan must beat."""
+"""Plans that are quick to find: where the search begins, and what its plan must beat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rtagent.placement.problem import NoPlan, Plan, Problem, schedule
 def first_plan(problem: Problem) -> Plan | None:
     """The best of some simple plans; None if none of them keeps within the memory.
 
-    They are: everything on one processor, and each task in the order of its longest way to the end
-    where it ends first (HEFT, Topcuoglu et al., 2002).
+    They are: everything on one processor; and, in the order of the longest path to the end, each
+    task where it ends first (HEFT, Topcuoglu et al., 2002).
     """
     plans = [single_plan(problem, processor) for processor in problem.processors]
     plans.append(_earliest_finish(problem))
@@ -52,7 +52,7 @@ def single_plan(problem: Problem, processor: str) -> Plan | None:
 
 
 def tied(problem: Problem) -> list[list[int]]:
-    """The tasks in groups that share a precision, directly or over others."""
+    """The tasks in groups that share a precision, directly or through other tasks."""
     groups: dict[int, list[int]] = {}
     leaders: list[int] = []
     for number, task in enumerate(problem.tasks):
@@ -63,7 +63,7 @@ def tied(problem: Problem) -> list[list[int]]:
 
 def _earliest_finish(problem: Problem) -> Plan | None:
     """Each task where it ends first; None if a tie leaves a task without a unit."""
-    rank = _longest_way(problem)
+    rank = _longest_path(problem)
     assigned: dict[int, int] = {}
     free = dict.fromkeys(problem.processors, 0.0)
     ends: dict[int, float] = {}
@@ -96,8 +96,8 @@ def _earliest_finish(problem: Problem) -> Plan | None:
     return schedule(problem, units, [-each for each in rank])
 
 
-def _longest_way(problem: Problem) -> list[float]:
-    """Of each task, the shortest times of it and of what follows, along the longest way."""
+def _longest_path(problem: Problem) -> list[float]:
+    """For each task, the length of the longest path from it to the end, by shortest times."""
     rank = [min(time for time in task.times if time is not None) for task in problem.tasks]
     mine = list(rank)
     for number in reversed(range(len(problem.tasks))):
@@ -107,7 +107,7 @@ def _longest_way(problem: Problem) -> list[float]:
 
 
 def _followers_can(problem: Problem, task: int, unit: int) -> bool:
-    """Whether the tasks that are tied to one can follow it to a unit."""
+    """Whether the tasks that are tied to a task can run if it runs on a unit."""
     mine = problem.units[unit]
     for follower, its in enumerate(problem.tasks):
         usable = [problem.units[each] for each in problem.usable(follower)]

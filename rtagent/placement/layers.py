@@ -1,6 +1,6 @@
-"""Layers whose backward pass comes in two parts: the inputs' gradient, and the weights'.
+"""Layers whose backward pass has two parts: the gradient of the inputs, and that of the weights.
 
-The next layer of the backward pass waits for the first only, so the second may be computed
+The next layer of the backward pass waits for the first part only, so the second may be computed
 elsewhere, or later. Both parts are the calls that torch's own backward pass makes, in its order of
 operations, so the gradients are the same to the last bit.
 """
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Runner(Protocol):
-    """Decides where the parts of layers run."""
+class StepRunner(Protocol):
+    """Decides where the parts of a step run."""
 
     def precision(self, layer: str) -> torch.dtype | None:
-        """Of a layer's arithmetic in this pass. If None, that of autocast, or of its weights."""
+        """A layer's precision in this pass. If None, that of autocast, or of its weights."""
 
     def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
         """Run a layer's forward pass; its result is needed at once."""
@@ -31,19 +31,15 @@ class Runner(Protocol):
     def weights(self, layer: str, call: Callable[[], None]) -> None:
         """Compute the gradient of a layer's weights, at any time before the step ends."""
 
-
-class StepRunner(Runner, Protocol):
-    """The same for a whole step."""
-
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Begin a pass (`profile.PASSES`), now or when its result is asked for."""
 
     def finish(self) -> None:
-        """Wait until all that the step began is done; at its end, even if it failed."""
+        """Wait until all parts are done; called at the end of a step, even if it has failed."""
 
 
 class InTurn:
-    """A runner that does everything on this core, when it is asked for."""
+    """A runner that runs everything in the calling thread, when its result is asked for."""
 
     def precision(self, layer: str) -> torch.dtype | None:
         return None
@@ -65,19 +61,19 @@ class InTurn:
 
 
 class SplitLayers:
-    """The convolutions and linear layers of a network, run by a runner; all else stays torch's.
+    """Has a runner run the convolutions and linear layers of a network, until `restore`.
 
     Args:
-        network: its layers are replaced in place, until `restore`.
-        runner: as above.
+        network: its layers are changed in place.
+        runner: runs them.
         only: names of the layers that it runs; all if not given.
 
     Attributes:
-        names: of the layers that are run by it, in the order of the module tree.
+        names: of the layers that the runner runs, in the order of the module tree.
     """
 
     def __init__(
-        self, network: nn.Module, runner: Runner, only: Collection[str] | None = None
+        self, network: nn.Module, runner: StepRunner, only: Collection[str] | None = None
     ) -> None:
         users = _users(network)
         layers = {
@@ -90,7 +86,7 @@ class SplitLayers:
             layer.forward = _forward(name, layer, runner)
 
     def restore(self) -> None:
-        """Make the layers torch's own again."""
+        """Have torch run the layers again."""
         for layer in self._layers:
             del layer.forward
 
@@ -109,17 +105,17 @@ def _can_be_split(layer: nn.Module, users: Counter[int]) -> bool:
 
 
 def _has_its_own(layer: nn.Conv2d | nn.Linear, users: Counter[int]) -> bool:
-    """Whether its weights are parameters, and no other layer's.
+    """Whether a layer's weights are parameters of its own, and of no other layer.
 
-    A weight that a hook computes, as `weight_norm` does, passes its gradient on to what it was
-    computed of. And to the gradient of one that two layers have, two threads would add at once.
+    A weight that a hook computes, as `weight_norm` does, passes its gradient on to the parameters
+    that it was computed from. And two threads would add to the gradient of a shared weight at once.
     """
     own = {id(each) for each in layer.parameters(recurse=False)}
     weights = [each for each in (layer.weight, layer.bias) if each is not None]
     return all(id(each) in own and users[id(each)] == 1 for each in weights)
 
 
-def _forward(name: str, layer: Any, runner: Runner) -> Callable[[Tensor], Tensor]:
+def _forward(name: str, layer: Any, runner: StepRunner) -> Callable[[Tensor], Tensor]:
     def forward(inputs: Tensor) -> Tensor:
         dtype = runner.precision(name) or _precision(layer)
         learns = layer.weight.requires_grad or inputs.requires_grad
@@ -146,7 +142,7 @@ def _cast(layer: Any, inputs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tenso
 
 
 def _compute(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    # Everything is cast already, and not always to what autocast would take.
+    # Everything is cast already, and not always to the type that autocast would take.
     with torch.autocast(weight.device.type, enabled=False):
         if isinstance(layer, nn.Linear):
             return functional.linear(inputs, weight, bias)
@@ -155,11 +151,11 @@ def _compute(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) ->
 
 
 class _Split(torch.autograd.Function):
-    """A layer's arithmetic; the gradients of its weights go where its runner computes them."""
+    """A layer's arithmetic, whose gradients its runner computes."""
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, name: str, layer: Any, runner: Runner, dtype: torch.dtype,
+        ctx: Any, inputs: Tensor, name: str, layer: Any, runner: StepRunner, dtype: torch.dtype,
         weight: Tensor, bias: Tensor | None,
     ) -> Tensor:
         cast = _cast(layer, inputs, dtype)
@@ -191,9 +187,9 @@ def _inputs_gradient(layer: Any, gradient: Tensor, inputs: Tensor, weight: Tenso
 
 @torch.no_grad()
 def _weights_gradient(layer: Any, gradient: Tensor, inputs: Tensor, weight: Tensor) -> None:
-    """Add to what the layer's parameters have.
+    """Add to the gradients of the layer's parameters.
 
-    Without a graph of its own, which torch would make where the backward pass is not under way.
+    Without a graph, which torch would record where this runs outside of the backward pass.
     """
     if isinstance(layer, nn.Linear):
         rows = gradient.flatten(0, -2)

@@ -1,4 +1,4 @@
-"""What is to be placed: tasks with their times on each unit, and what a plan for them says."""
+"""What is to be placed: tasks with their times on each unit; and plans for them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class NoPlan(UserError):
 
 @dataclass(frozen=True)
 class Unit:
-    """Something that computes, in one precision.
+    """A processor in one precision.
 
     Attributes:
-        processor: of all units with the same one, a single task runs at a time: `cpu:0`.
+        processor: its name, such as `cpu:0`; it runs a single task at a time.
         precision: `float32`, `bfloat16`, `float16` or `int8`.
     """
 
@@ -37,11 +37,12 @@ class Task:
         name: as it is printed.
         times: (units,) microseconds; None where it cannot run.
         after: numbers of its predecessors, all smaller than its own.
-        processor_of: number of an earlier task that it shares its processor with. If None, it is
-            free.
-        precision_of: of an earlier task that it shares its precision with. If None, it is free.
-        output_mb: what its successors need of it.
-        memory_mb: a_ij of Eq. 7, what it keeps on its processor.
+        processor_of: number of an earlier task on whose processor it must run. If None, it may run
+            on any.
+        precision_of: number of an earlier task whose precision it must have. If None, it may have
+            any.
+        output_mb: MiB that its successors need of it.
+        memory_mb: a_ij of Eq. 7, MiB that it keeps on its processor.
     """
 
     name: str
@@ -60,10 +61,10 @@ class Problem:
     Attributes:
         units: of all processors.
         tasks: predecessors before successors.
-        handover_us: (units, units) from the end of a task on one to the start of its successor on
-            another. If empty, 0.
-        us_per_mb: (units, units) for each MiB of its output on top. If empty, 0.
-        capacity_mb: A_j of Eq. 7, by processor; what is not named has no limit.
+        handover_us: (units, units) microseconds from the end of a task on one unit to the start of
+            its successor on another. If empty, 0.
+        us_per_mb: (units, units) further microseconds for each MiB of its output. If empty, 0.
+        capacity_mb: A_j of Eq. 7, by processor; a processor that is not named has no limit.
     """
 
     units: tuple[Unit, ...]
@@ -74,11 +75,11 @@ class Problem:
 
     @property
     def processors(self) -> tuple[str, ...]:
-        """Each once, in the order of the units."""
+        """The names of the processors, in the order of the units."""
         return tuple(dict.fromkeys(unit.processor for unit in self.units))
 
     def transfer_us(self, task: int, source: int, target: int) -> float:
-        """Time from the end of a task on one unit until a successor can start on another."""
+        """Microseconds from the end of a task on one unit until a successor starts on another."""
         if source == target:
             return 0.0
         fixed = self.handover_us[source][target] if self.handover_us else 0.0
@@ -86,7 +87,11 @@ class Problem:
         return fixed + each * self.tasks[task].output_mb
 
     def time_us(self, task: int, unit: int) -> float:
-        """Time of a task on a unit that it can run on."""
+        """Microseconds of a task on a unit.
+
+        Raises:
+            NoPlan: it cannot run there.
+        """
         time = self.tasks[task].times[unit]
         if time is None:
             raise NoPlan(f"{self.tasks[task].name} cannot run on {self.units[unit].name}")
@@ -98,7 +103,7 @@ class Problem:
         return tuple(unit for unit, time in enumerate(times) if time is not None)
 
     def fits(self, assigned: dict[int, int], task: int, unit: int) -> bool:
-        """Whether a task may run on a unit, given the units of tasks before it."""
+        """Whether a task may run on a unit, given the units of earlier tasks."""
         mine, its = self.tasks[task], self.units[unit]
         if mine.times[unit] is None:
             return False
@@ -123,7 +128,7 @@ class Plan:
 
     Attributes:
         placed: (tasks,).
-        proven: whether no plan is shorter. If not, it is the best one so far.
+        proven: whether it is proven that no plan is shorter.
     """
 
     placed: tuple[Placed, ...]
@@ -139,9 +144,9 @@ def schedule(problem: Problem, units: list[int], priority: list[float]) -> Plan:
     """Start each task as early as its predecessors and its processor allow.
 
     Args:
-        problem: what is placed.
+        problem: the tasks.
         units: (tasks,) the unit of each.
-        priority: (tasks,) of the tasks whose predecessors are placed, that with the lowest is next.
+        priority: (tasks,) among the tasks whose predecessors are placed, the lowest is placed next.
     """
     free = dict.fromkeys(problem.processors, 0.0)
     placed: dict[int, Placed] = {}
@@ -162,9 +167,9 @@ def schedule(problem: Problem, units: list[int], priority: list[float]) -> Plan:
 
 
 def critical_path(problem: Problem, plan: Plan) -> list[int]:
-    """The tasks that make the plan as long as it is, in their order.
+    """The tasks that determine the length of the plan, in their order.
 
-    Each waits for the one before it: for what it computes, or for its processor.
+    Each waits for the one before it, for its output or for its processor.
     """
     placed = plan.placed
     path: list[int] = []
@@ -176,7 +181,7 @@ def critical_path(problem: Problem, plan: Plan) -> list[int]:
 
 
 def _waited_for(problem: Problem, plan: Plan, task: int, known: list[int]) -> int | None:
-    """The task whose end let another start, of those that are not known yet."""
+    """The task whose end let another start, among those that are not known yet."""
     placed, mine = plan.placed, plan.placed[task]
     processor = problem.units[mine.unit].processor
     candidates = []

@@ -1,4 +1,4 @@
-"""What the parts of a learning step take here, and the file in which that is kept."""
+"""The times of the parts of a learning step on this machine, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Key = tuple[str, str]
 """Layer and kind of a part."""
 ON_THE_TAPE = "forward"
 PASSES = ("successors", "target", "policy")
-"""What may run beside the forward pass of what learns values: that of the online network over
-successors (Double DQN); that of the target; that of an actor and of the critic over its actions,
-backward, too."""
+"""Passes that may run beside the forward pass of the values that are learned: that of the online
+network over successors (Double DQN); that of the target; and that of an actor and of the critic
+over its actions, including their backward pass."""
 KINDS = (
     "takeover", ON_THE_TAPE, *PASSES, "loss", "inputs", "weights", "policy loss", "policy inputs",
     "policy weights", "gradient", "apply",
 )
-"""Of a step's parts: new weights read; forward pass; passes; loss; gradients of a layer's inputs
-and of its weights; the whole gradient gathered and clipped; applied."""
+"""Kinds of parts. takeover: new weights are read; inputs and weights: gradients of a layer's inputs
+and of its weights; gradient: the whole gradient is gathered and clipped; apply: it is applied."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Part:
     """One part of a step.
 
     Attributes:
-        layer: its name in the network; empty if the part is no layer's.
+        layer: name of its layer in the network; empty if the part belongs to no layer.
         kind: one of `KINDS`.
         alone_us: median time by precision, while the other cores are idle.
-        beside_us: the same beside a core that runs the network, too: they share the memory.
+        beside_us: the same while another core runs the network, too: they share the memory.
         after: numbers of the parts that it waits for, all smaller than its own.
-        output_mb: MiB of what it hands on.
+        output_mb: MiB of its output.
     """
 
     layer: str
@@ -56,17 +56,17 @@ class Part:
 
     @property
     def own_pass(self) -> str | None:
-        """The pass that it belongs to, one of `PASSES`; None if it is a part of the step itself."""
+        """The pass that it belongs to, one of `PASSES`; None if it belongs to the step itself."""
         first = self.kind.split()[0]
         return first if first in PASSES else None
 
     def in_precision(self, precision: str) -> tuple[str, ...]:
-        """In which it computes if its step does so in one: its own, if it has no other."""
+        """Its precisions in a step of one precision: that one, or all of its own if it lacks it."""
         return (precision,) if precision in self.alone_us else tuple(self.alone_us)
 
     @property
     def forward(self) -> Key | None:
-        """Layer and kind of the forward part that a part of a backward pass belongs to."""
+        """Layer and kind of the forward part, if this is a part of a backward pass, else None."""
         backward = self.kind.endswith(("inputs", "weights"))
         return (self.layer, self.own_pass or ON_THE_TAPE) if backward else None
 
@@ -76,17 +76,17 @@ class Profile:
     """A step of one network and batch size, part by part, in the order in which one core runs it.
 
     Attributes:
-        network: as it describes itself.
-        algorithm: what is computed.
-        batch_size: transitions.
-        cores: that may be used.
-        parts: as above.
-        step_us: median time of the whole step by precision, alone.
+        network: its description.
+        algorithm: name of the algorithm.
+        batch_size: transitions of a batch.
+        cores: number of cores that may be used.
+        parts: of the step.
+        step_us: median time of the whole step by precision, while the other cores are idle.
         split_us: the same with each layer's backward pass in two calls, as `alone_us` is measured.
-        noise: its spread, (p90 - p10) / median, the largest of all precisions.
-        steps: that were measured in each precision.
-        handover_us: until another core starts with what it is given.
-        cast_us_per_mb: a MiB of float32 to another precision, or back.
+        noise: spread of the step's time, (p90 - p10) / median, the largest of all precisions.
+        steps: number of steps measured in each precision.
+        handover_us: time until another core starts with what it is given.
+        cast_us_per_mb: time to cast a MiB of float32 to another precision, or back.
     """
 
     network: str
@@ -102,11 +102,11 @@ class Profile:
     cast_us_per_mb: float = 0.0
 
     def whole(self, *, split: bool) -> float:
-        """A whole step on one core over the sum of its parts, medians of both.
+        """Time of a whole step on one core over the sum of its parts, medians of both.
 
         A step is slow now in one part and now in another, so the median of the sum is more than the
-        sum of the medians, from which plans are made. And where layers are small, most of a part is
-        what it takes to run it by itself, which a step whose layers are torch's own does without.
+        sum of the medians, from which plans are made. And where layers are small, most of a part's
+        time is spent on running it by itself, which is not needed where torch runs the layers.
 
         Args:
             split: whether each layer's backward pass comes in two calls.
@@ -119,12 +119,12 @@ class Profile:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """That were measured."""
+        """The precisions that were measured."""
         return tuple(self.step_us)
 
 
 class ProfileCache:
-    """The profiles of a machine, a file each."""
+    """The profiles of a machine, in a file each."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir.expanduser() / FOLDER
@@ -159,14 +159,14 @@ def cache_key(*what: object) -> str:
 
 def to_json(profile: Profile) -> dict[str, Any]:
     """As one JSON object."""
-    return asdict(profile) | {"parts": [asdict(part) for part in profile.parts]}
+    return asdict(profile)
 
 
 def from_json(document: dict[str, Any]) -> Profile:
-    """What `to_json` made.
+    """The profile of which `to_json` made a document.
 
     Raises:
-        KeyError, TypeError, ValueError: it is something else.
+        KeyError, TypeError, ValueError: the document is no profile.
     """
     parts = tuple(Part(**part | {"after": tuple(part["after"])}) for part in document["parts"])
     known = set(document["step_us"])
@@ -181,7 +181,7 @@ def from_json(document: dict[str, Any]) -> Profile:
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What the processor calls itself, and what it can do: another one is measured anew."""
+    """Name and features of the processor; for another one, profiles are measured anew."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

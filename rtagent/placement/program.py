@@ -1,7 +1,7 @@
 """The integer linear program of AP-DRL: where each task runs, so that all are done soonest.
 
-Eqs. 2-7 of "AP-DRL" (Sec. IV-C), with what they leave out. For task i and unit u, x_iu says that i
-runs on u, S_i when it starts, t_iu how long it takes:
+Eqs. 2-7 of "AP-DRL" (Sec. IV-C), with additions. For task i and unit u, x_iu says whether i runs on
+u, S_i when it starts, t_iu how long it takes:
 
     minimize T                                                                       (2)
     T >= S_i + sum_u x_iu t_iu                             for all i                 (3), (6)
@@ -9,15 +9,15 @@ runs on u, S_i when it starts, t_iu how long it takes:
     S_k >= S_i + sum_u x_iu t_iu + transfer_ik             for all k after i         (5)
     sum_i x_iu a_i <= A_p                                  over the units u of p     (7)
 
-As printed, Eq. 5 leaves out S_i: a successor could start before its predecessor has. What is
-added: transfer_ik is at least what i's output takes from u to v where x_iu = x_kv = 1; tasks that
-share a processor run one after the other; tasks that are tied share it, or a precision. Two
-more rows are implied by these, and tell the solver early what it cannot reach: T is at least the
-work on each processor.
+As printed, Eq. 5 leaves out S_i: a successor could start before its predecessor has. Added are:
+transfer_ik is at least the time of i's output from u to v where x_iu = x_kv = 1; tasks that share a
+processor run one after the other; tasks that are tied share a processor, or a precision. One more
+row for each processor follows from these, and makes the search shorter: T is at least the work on
+the processor.
 
-Times are divided by the length of a plan that is known before, so that 1 serves as the "big M" and
-the solver's tolerances are relative to it; by the next power of two, for a division that rounds
-lets the solver take equal numbers for different ones, and lose plans.
+Times are divided by the length of a known plan, so that 1 serves as the "big M" and the solver's
+tolerances are relative to it. That length is rounded up to a power of two: a division that rounds
+makes equal numbers differ for the solver, which then loses plans.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def solve(problem: Problem, limit_s: float = LIMIT_S) -> Plan:
 
 
 def _in_turn(problem: Problem, plan: Plan) -> Plan:
-    """The same with each processor's tasks in their order, unless that makes it longer.
+    """The plan with each processor's tasks in their order, unless that makes it longer.
 
-    The program leaves open when a task runs that nobody waits for.
+    The program leaves open when a task runs that no other task waits for.
     """
     units = [placed.unit for placed in plan.placed]
     ordered = schedule(problem, units, [float(task) for task in range(len(units))])
@@ -80,7 +80,7 @@ def _check(problem: Problem) -> None:
 
 
 class _Program:
-    """Columns and rows of the program, and what the solver says to it."""
+    """Columns and rows of the program, and its solution."""
 
     def __init__(self, problem: Problem, begun: Plan | None) -> None:
         self._problem, self._begun = problem, begun
@@ -133,7 +133,7 @@ class _Program:
         if solver.getInfo().primal_solution_status != feasible:
             return None
         units = [max(runs, key=lambda unit: values[runs[unit]]) for runs in self._runs]
-        # In the order of their middles, which a task without length has, too.
+        # By their middles, for a task without length may start when another one does.
         middles = [
             values[start] + self._problem.time_us(task, units[task]) / self._scale / 2.0
             for task, start in enumerate(self._starts)
@@ -187,7 +187,7 @@ class _Program:
                 self._at_least(-np.inf, memory, problem.capacity_mb[processor])
 
     def _share(self, left: dict[int, int], right: dict[int, int], part: str) -> None:
-        """Both run on units of which a part is the same."""
+        """Two tasks run on units with the same processor, or the same precision."""
         units = self._problem.units
         for value in {getattr(unit, part) for unit in units}:
             alike = {n for n, unit in enumerate(units) if getattr(unit, part) == value}
@@ -274,7 +274,7 @@ class _Program:
 
 
 def _longest(problem: Problem) -> float:
-    """Longer than any plan that wastes no time."""
+    """An upper bound on the length of any plan without idle time."""
     units = range(len(problem.units))
     times = sum(max(time for time in task.times if time is not None) for task in problem.tasks)
     return times + sum(
@@ -284,12 +284,12 @@ def _longest(problem: Problem) -> float:
 
 
 def _power_of_two(value: float) -> float:
-    """The least one that is not smaller."""
+    """The smallest power of two that is not below a value."""
     return 2.0 ** math.ceil(math.log2(value)) if value > 0.0 else 1.0
 
 
 def _ancestors(problem: Problem) -> list[set[int]]:
-    """Of each task, all that must end before it starts."""
+    """For each task, all tasks that must end before it starts."""
     before: list[set[int]] = []
     for task in problem.tasks:
         before.append(set(task.after).union(*(before[each] for each in task.after)))

@@ -1,13 +1,13 @@
-"""Notes how long each part of a step takes, while the step runs on one core as it always does.
+"""Records how long each part of a step takes, while the step runs on one core as usual.
 
-And what each part waits for, so that the graph of a step is that of the algorithm's code, whichever
-algorithm it is: a pass begins with what was there when it was started, what follows where its
-result is asked for waits for its end, and the end of the step for everything.
+It also records what each part waits for, so that the graph of a step is that of the algorithm's
+code, whichever algorithm it is: a pass waits for what had ended when it was started, what follows
+where its result is asked for waits for its end, and the end of the step waits for everything.
 
-What lies between two layers (activations, pooling, shortcuts) is counted to the part that follows
-it in the forward pass, and to the inputs' gradient before it in the backward pass; what comes at
-the end of a pass, to its last part. So nothing is left out and nothing counted twice: the sum of
-the parts is the time of the step.
+The time between two layers (activations, pooling, shortcuts) is counted to the next part in the
+forward pass, and to the inputs' gradient before it in the backward pass; the time at the end of a
+pass, to its last part. So nothing is left out and nothing counted twice: the sum of the parts is
+the time of the step.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Thread:
     """The step itself, or a pass that it has started.
 
     Attributes:
-        kind: of the forward parts.
-        before: what the next part waits for.
-        loose: what only the end of the step waits for.
-        newest: part that gets what comes after it.
-        loss: of its backward pass; None until that begins.
+        kind: of its forward parts.
+        before: parts that the next part waits for.
+        loose: parts that only the end of the step waits for.
+        newest: part to which the time after it is counted.
+        loss: the loss part of its backward pass; None until that begins.
     """
 
     kind: str
@@ -44,11 +44,11 @@ class _Thread:
     loss: Key | None = None
 
     def key(self, layer: str, kind: str) -> Key:
-        """Of a part other than a layer's forward pass."""
+        """The key of a part other than a layer's forward pass."""
         return layer, f"{self.kind} {kind}" if self.kind in PASSES else kind
 
     def follow(self, key: Key, *, loose: bool) -> None:
-        """A part that is new has ended."""
+        """Note that a new part has ended."""
         if loose:
             self.loose.append(key)
         else:
@@ -56,17 +56,17 @@ class _Thread:
 
 
 class Recorder:
-    """A runner (`layers.StepRunner`) that runs everything in turn, and looks at the clock.
+    """A runner (`layers.StepRunner`) that runs everything in turn, and measures the times.
 
     Args:
-        now: seconds; by default the processor's time of the calling thread, which stands still
-            while other programs have the core.
+        now: seconds; by default the CPU time of the calling thread, which stands still while other
+            programs have the core.
 
     Attributes:
-        spent: seconds of each part of the newest step, in the order in which they ended.
-        after: parts that each waits for.
-        output_mb: MiB that each handed on.
-        precisions: in which each layer computed.
+        spent: seconds of each part of the newest step, in the order in which the parts ended.
+        after: for each part, the parts that it waits for.
+        output_mb: MiB of the output of each part.
+        precisions: the precision in which each layer computed.
     """
 
     def __init__(self, now: Callable[[], float] = time.thread_time) -> None:
@@ -79,16 +79,16 @@ class Recorder:
         self._thread = _Thread(ON_THE_TAPE)
 
     def begin(self) -> None:
-        """A step begins now."""
+        """Begin a step."""
         self.spent, self.after, self._thread = {}, {}, _Thread(ON_THE_TAPE)
         self._at = self._now()
 
     def mark(self, kind: str) -> None:
-        """A part that is no layer's ends now; it began where the one before it ended."""
+        """End a part that belongs to no layer; it began when the part before it ended."""
         self._note(("", kind))
 
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """A pass whose result is asked for later: it runs when that is asked for."""
+        """A pass that runs when its result is asked for."""
         begun = list(self._thread.before)
 
         def run() -> Tensor:
@@ -131,12 +131,12 @@ class Recorder:
         self._note(self._thread.key(layer, "weights"), loose=self._thread.kind not in PASSES)
 
     def finish(self) -> None:
-        """What comes now waits for all weights' gradients."""
+        """Make the next parts wait for the gradients of all weights."""
         thread = self._thread
         thread.before, thread.loose = [*thread.before, *thread.loose], []
 
     def _enter_backward(self) -> None:
-        """What came since the last layer belongs to that, or to the loss."""
+        """Count the time since the last part to that part, or first to the loss."""
         thread = self._thread
         if thread.loss is None:
             thread.loss = thread.key("", "loss")

@@ -2,12 +2,12 @@
 
 Why it is correct. Calls run one after the other in one thread, in the order in which they were
 handed over. The queue and the lock of a call are the only things that both threads touch; each
-orders what was written before against what is read after. So a call sees all that its giver wrote
-before handing it over, and who has waited sees all that the call wrote; nobody may touch it in
-between. torch lets go of the interpreter's lock while it computes, so both threads compute at once.
-With how many threads of OpenMP each of them computes, is a setting of its own; the second one takes
-over the first one's, or its first operations would use every core. What a call raises is raised
-again where its result is asked for. The thread dies with its process.
+orders what was written before against what is read after. So a call sees all that was written
+before it was handed over, and a thread that has waited for it sees all that it wrote; neither may
+be touched in between. torch releases the interpreter's lock while it computes, so both threads
+compute at once. Each thread has its own number of OpenMP threads; the second one copies that of the
+first, or its first operations would use every core. An error in a call is raised again where its
+result is asked for. The thread dies with its process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pending(Generic[T]):
         self._error: BaseException | None = None
 
     def result(self) -> T:
-        """Wait for the call; raises what it raised. May be asked for once."""
+        """Wait for the call; raises what it raised. May be called once."""
         self._done.acquire()
         if self._error is not None:
             raise self._error
@@ -51,7 +51,7 @@ class Pending(Generic[T]):
 
 
 class SecondCore:
-    """A thread that computes what it is given."""
+    """A thread that runs the calls that it is given."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Pending[Any] | None] = SimpleQueue()
@@ -66,7 +66,7 @@ class SecondCore:
         return pending
 
     def close(self) -> None:
-        """Finish what was handed over, and end the thread."""
+        """Finish all calls, and end the thread."""
         self._calls.put(None)
         self._thread.join()
 

@@ -1,13 +1,13 @@
-"""A learning step as a graph of tasks, made of its profile, which knows what waits for what.
+"""A learning step as a graph of tasks, made from its profile.
 
-What learns values hangs on one autograd tape and stays on the first processor; what may go
-elsewhere is each pass as a whole (`profile.PASSES`: an actor's with its backward pass, which has a
-tape of its own), and each layer's gradient of its weights, for which only the end of the step
+The parts that learn values are on one autograd tape and stay on the first processor. Elsewhere may
+run each pass as a whole (`profile.PASSES`; the pass of an actor includes its backward pass, which
+has a tape of its own), and the gradient of each layer's weights, for which only the end of the step
 waits. A layer's backward pass has the precision of its forward pass (AP-DRL, Algorithm 1).
 
-Which times count: those beside a busy core, for a part that something can run beside; else those
-alone. A plan for one processor counts all of them alone. So the memory that cores share is in the
-times, as it was measured.
+The times of a part are those beside a busy core, if another part can run beside it, else those
+alone. In a plan for one processor all times are those alone. So the times include the effect of the
+memory that cores share, as it was measured.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dataclasses import dataclass, replace
 from rtagent.placement.heuristic import best_single
 from rtagent.placement.problem import Plan, Problem, Task, Unit, critical_path
 from rtagent.placement.profile import Part, Profile
-from rtagent.placement.program import LIMIT_S, solve
+from rtagent.placement.program import solve
 
 FIRST = "cpu:0"
 SECOND = "cpu:1"
 BESIDE = frozenset({"forward", "inputs", "weights"})
-"""Parts of the step itself that something may run beside."""
+"""Kinds of parts of the step itself beside which others may run."""
 WORTH = 0.95
-"""A plan is taken instead of a simpler one if it is predicted to take at most this share of it."""
+"""A plan replaces a simpler one if it is predicted to take at most this share of its time."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A plan of a step, and what it is compared with.
+    """A plan of a step, and the plan that it is compared with.
 
     Attributes:
-        profile: what it is made of.
+        profile: of the step.
         problem: its graph; a task for each part of the profile.
-        plan: the chosen one.
-        single: the best plan for one processor; None if it is this one.
+        plan: where and when each task runs.
+        single: the best plan for one processor. If None, it is this one.
     """
 
     profile: Profile
@@ -49,30 +49,28 @@ class Placement:
         return any(self.unit(number).processor == SECOND for number in range(len(self.plan.placed)))
 
     def unit(self, number: int) -> Unit:
-        """Where a task runs."""
+        """The unit on which a task runs."""
         return self.problem.units[self.plan.placed[number].unit]
 
     @property
     def whole(self) -> float:
-        """A step over the sum of its parts, see `Profile.whole`."""
+        """Time of a step over the sum of its parts, see `Profile.whole`."""
         return self.profile.whole(split=bool(self.split_layers))
 
     @property
     def predicted_us(self) -> float:
-        """What a step takes by the plan: its length, as much longer as a whole step is."""
+        """Time of a step by the plan: its length times `whole`."""
         return self.plan.length_us * self.whole
 
     @property
     def predicted_single_us(self) -> float:
-        """The same by the best plan for one processor."""
+        """Time of a step by the best plan for one processor."""
         return (self.single or self).predicted_us
 
     @property
     def precision(self) -> str | None:
-        """In which the step computes, layers that have a precision of their own aside.
+        """The precision of all layers but those that lack it; None if the plan mixes several."""
 
-        None if the plan mixes them.
-        """
         layers = [(n, part) for n, part in enumerate(self.profile.parts) if part.layer]
         for each in self.profile.precisions:
             if all(self.unit(n).precision in part.in_precision(each) for n, part in layers):
@@ -81,7 +79,7 @@ class Placement:
 
     @property
     def late(self) -> frozenset[str]:
-        """Layers whose weights' gradient is the first core's, but after the backward pass."""
+        """Layers whose weights' gradient is computed on the first core after the backward pass."""
         parts, placed = self.profile.parts, self.plan.placed
         tape = [n for n, part in enumerate(parts) if part.kind == "inputs"]
         end = max((placed[n].end_us for n in tape), default=0.0)
@@ -93,7 +91,7 @@ class Placement:
 
     @property
     def split_layers(self) -> frozenset[str]:
-        """Layers about which the plan decides; torch runs the others as without a plan."""
+        """Layers that the plan's runner must run; torch runs the others as without a plan."""
         parts = self.profile.parts
         if self.precision is None:
             return frozenset(part.layer for part in parts if part.layer)
@@ -103,14 +101,15 @@ class Placement:
         }
 
     def critical(self) -> list[int]:
-        """The tasks that make it as long as it is."""
+        """The tasks that determine its length, in their order."""
         return critical_path(self.problem, self.plan)
 
 
-def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
-    """The best plan of a step, or one that is simpler and about as fast.
+def place(profile: Profile) -> Placement:
+    """The best plan of a step, or a simpler one that is about as fast.
 
-    On one core, or with passes on the second one, or with weights' gradients there, too.
+    The simplest plan uses one core; the next has passes on the second core; the last has weights'
+    gradients there, too.
 
     Raises:
         NoPlan: there is none.
@@ -121,7 +120,7 @@ def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
     proven = True
     for weights, precisions in ((False, (_fastest(profile),)), (True, profile.precisions)):
         problem = step_problem(profile, precisions, beside=True, weights=weights)
-        plan = solve(problem, limit_s)
+        plan = solve(problem)
         proven = proven and plan.proven
         found = Placement(profile, problem, plan, single)
         if found.predicted_us <= WORTH * best.predicted_us:
@@ -130,7 +129,7 @@ def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
 
 
 def place_on_one(profile: Profile) -> Placement:
-    """The best plan of a step on one core; in one precision if that is about as fast.
+    """The best plan of a step on one core; in a single precision if that is about as fast.
 
     Raises:
         NoPlan: there is none.
@@ -145,7 +144,7 @@ def place_on_one(profile: Profile) -> Placement:
 
 
 def _fastest(profile: Profile) -> str:
-    """The precision in which a step on one core is the fastest."""
+    """The precision in which a step on one core is fastest."""
     return min(profile.step_us, key=lambda each: profile.step_us[each])
 
 
@@ -155,10 +154,10 @@ def step_problem(
     """The graph of a step.
 
     Args:
-        profile: its parts.
+        profile: of the step.
         precisions: that may be used; a layer that has none of them keeps its own.
         beside: whether there is a second processor.
-        weights: whether gradients of weights may go there by themselves.
+        weights: whether gradients of weights may be computed there by themselves.
     """
     processors = (FIRST, SECOND) if beside else (FIRST,)
     names = tuple(dict.fromkeys(("float32", *precisions)))
@@ -190,11 +189,11 @@ def step_problem(
 
 
 def _times(part: Part, precisions: tuple[str, ...], beside: bool) -> dict[str, float]:
-    """Of a part, by precision."""
+    """Microseconds of a part, by precision."""
     shared = beside and (part.own_pass is not None or part.kind in BESIDE)
     times = part.beside_us if shared else part.alone_us
     if not part.layer:
-        # Its precision is that of nothing.
+        # A part of no layer has no precision; it counts as float32.
         return {"float32": min(times.values())}
     usable = {name for each in precisions for name in part.in_precision(each)}
     return {name: us for name, us in times.items() if name in usable}

@@ -1,9 +1,9 @@
-"""Whether a plan stays in force: decided by what both ways take, measured in turns.
+"""Whether a plan stays in force: steps with and without it are timed in turns.
 
-At first the two ways alternate. Then the faster one is used, and now and then the other one for a
-step, so that a machine that has changed is noticed; the more rarely, the slower that one is. The
-way is left only for one that is clearly faster, and each change holds twice as long as the one
-before: noise alone would go on changing it.
+At first steps with and without the plan alternate. Then the faster way is used, and now and then
+the other one for a step, to notice when the machine has changed; the slower it is, the more rarely.
+The choice changes only if the other way is clearly faster, and each change holds twice as long as
+the one before: noise alone would go on changing it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from statistics import median
 WINDOW = 9
 """Steps of each way whose median counts."""
 FIRST_STEPS = 2
-"""Of each way, not counted: first calls are slow."""
+"""First steps of each way that do not count, for they are slow."""
 LOOK_EVERY = 50
-"""Steps between two of the way that is not used, and as many times more as it takes longer than one
-step more. So it never costs more than 2 % of the time."""
+"""Steps between two steps of the way that is not used; more if it takes over twice as long, so that
+these steps never cost more than 2 % of the time."""
 CLEARLY = 0.98
-"""The other way is taken if it needs less than this share of the time."""
+"""The choice changes if the other way needs less than this share of the time."""
 FIRST_HOLD, LONGEST_HOLD = 100, 100_000
-"""Steps for which the first change holds, and at most any."""
+"""Steps for which the first change holds, and the most for which any change holds."""
 
 
 class Trial:
     """Chooses between a plan and doing without, step by step.
 
     Attributes:
-        planned: whether the plan is in force, but for a step now and then.
+        planned: whether the plan is used, except for a step now and then.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Trial:
         return self.planned if self._steps % self._look_every else not self.planned
 
     def note(self, planned: bool, seconds: float) -> None:
-        """What a step took."""
+        """Note the time of a step, with or without the plan."""
         self._seen[planned] += 1
         if self._seen[planned] <= FIRST_STEPS or self._steps < self._held_until:
             return
@@ -70,6 +70,6 @@ class Trial:
             self.planned = not self.planned
             self._held_until = self._steps + self._hold
             self._hold = min(2 * self._hold, LONGEST_HOLD)
-            # Both are looked at anew before the choice changes again.
+            # Both are measured anew before the choice changes again.
             for times in self._times.values():
                 times.clear()

@@ -1,4 +1,4 @@
-"""Networks, and the way from what they answer to an action.
+"""Networks, and how their answers become actions.
 
-May import `config` and `memory`.
+May import `config`, `errors` and `memory`.
 """

@@ -35,16 +35,16 @@ def inference_device(policy: PolicyConfig) -> torch.device:
 class ActingPolicy:
     """A network made ready to answer one observation at a time.
 
-    Attributes:
-        state: (state_size,) that the next inference of a recurrent network begins with; afterwards,
-            what it has left.
-
     Args:
         policy: network and device.
         observation_space: Box of a stacked observation, or as `inputs.py` says.
         action_space: Discrete, or a flat Box with bounds.
         head: of the network that learns.
         precision: of the weights, see `acting_precision`.
+
+    Attributes:
+        state: (state_size,) with which the next inference of a recurrent network begins; after an
+            inference, the state that it has left.
 
     Raises:
         UserError: as `build`, or the device is not there.
@@ -66,16 +66,16 @@ class ActingPolicy:
         support = head.support if isinstance(head, Head) else None
         self._support = None if support is None else support.values().to(self.device)
         self._mean = mean_of(head)
-        blank = [torch.from_numpy(each) for each in zeros(observation_space, 1)]
-        self._blank = blank[0][0].numpy()
-        self._nothing_pending = blank[1] if len(blank) > 1 else None
+        blank, *pending = zeros(observation_space, 1)
+        self._blank = blank[0]
+        self._nothing_pending = torch.from_numpy(pending[0]) if pending else None
 
     def load(self, values: Floats) -> None:
         """Take over published weights, (parameters,) float32, in place."""
         load_flat(self.module, values)
 
     def warm_up(self) -> None:
-        """Run every shape that will be used: a first call costs up to seven times a steady one."""
+        """Call the network: its first call takes up to seven times as long as later ones."""
         for _ in range(3):
             self.values(self._blank)
         self.forget()
@@ -87,12 +87,12 @@ class ActingPolicy:
     def values(
         self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None = None
     ) -> Floats:
-        """What the network says of one observation, as an explorer takes it.
+        """The network's answer to one observation, as an explorer takes it.
 
         Args:
             observation: (stack, ...) uint8 or float32.
-            pending: gives (1, width), in a run that has pending actions; called once, as late as
-                the network allows. If None, none is known.
+            pending: gives the pending actions, (1, width), in a run that has them; called once, as
+                late as the network allows. If None, there are none.
 
         Returns:
             (actions,) float32 values, the expected ones where the network gives distributions; of
@@ -123,20 +123,20 @@ class ActingPolicy:
         return rest(features, *pending)  # type: ignore[no-any-return]
 
     def _asked(self, ask: Callable[[], Floats] | None) -> Tensor:
-        """(1, width), what is pending."""
+        """The pending actions, (1, width)."""
         if ask is None:
             assert self._nothing_pending is not None
             return self._nothing_pending
-        # What passes until then is no part of the network.
+        # The caller may wait and look up actions, which is no part of the inference.
         with torch.inference_mode(False):
             return torch.from_numpy(ask())
 
     def greedy(
         self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None = None
     ) -> Floats:
-        """The same without a random actor's chance: (actions,) values, or the (n,) action."""
+        """As `values`, but of a random actor the (n,) mean action; of a chunk, the first answer."""
         answer = self.values(observation, pending)
-        # In a world that waits, the first action of a chunk is the one that counts.
+        # In a world that waits for each action, only the first one is used.
         answer = answer[0] if answer.ndim == 2 else answer
         if self._mean is None:
             return answer

@@ -1,6 +1,6 @@
-"""Explorers: from what the network answers to the action of a tick.
+"""Explorers: from the network's answer to the action of a tick.
 
-They draw what `exploration.py` says, which every process computes alike.
+Their draws are those of `exploration.py`, which every process computes alike.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rtagent.policy.heads import (
 
 
 class Explorer(ABC):
-    """Makes actions of the network's answers, exploring as its tick demands.
+    """Makes actions of the network's answers, with exploration that depends on the tick.
 
     Args:
         outputs: length of an answer.
         seed: of the run.
-        policy: how long a draw is held.
+        policy: says how long a draw is held.
 
     Attributes:
         outputs: length of an answer.
@@ -58,7 +58,7 @@ class Explorer(ABC):
         """The action of the tick decided last: an index, or (n,) float32.
 
         Args:
-            answer: (outputs,) of the network.
+            answer: (outputs,) the network's.
         """
 
 
@@ -77,12 +77,12 @@ class DiscreteExplorer(Explorer):
 
 
 class ContinuousExplorer(Explorer):
-    """The policy's action and smooth noise, within the bounds; at rate 1 a random action alone.
+    """The policy's action and smooth noise, within the bounds; at rate 1 a random action instead.
 
     Args:
         space: a flat Box with bounds.
         seed: of the run.
-        policy: how fast the noise changes.
+        policy: says how fast the noise changes.
     """
 
     def __init__(self, space: spaces.Box, seed: int, policy: PolicyConfig) -> None:
@@ -116,9 +116,9 @@ class ContinuousExplorer(Explorer):
 class GaussianExplorer(ContinuousExplorer):
     """Actions drawn from a random actor's distributions; at rate 0 their means.
 
-    The draw is the smooth noise, which on each tick is standard normal: so an action has the
-    policy's own distribution, and neighbouring ones differ little. At rate 1 the action is
-    uniformly random; all rates between are alike, for how much is explored is learned.
+    The draw is the smooth noise, which is standard normal on each tick: so an action has the
+    policy's own distribution, and actions of neighbouring ticks differ little. At rate 1 the action
+    is uniformly random; all rates between are alike, for the policy learns how much to explore.
     """
 
     def __init__(self, space: spaces.Box, seed: int, policy: PolicyConfig) -> None:
@@ -142,8 +142,8 @@ class GaussianExplorer(ContinuousExplorer):
 class CategoricalExplorer(Explorer):
     """Actions drawn from a policy's probabilities, anew on every tick; at rate 0 the likeliest.
 
-    A draw that is held for several ticks would depend on what it has led to, and a policy that
-    learns from its own actions must know their probabilities.
+    No draw is held for several ticks: a policy that learns from its own actions must know their
+    probabilities, and those of a held draw would depend on what the earlier ticks have led to.
     """
 
     _drawn: float | None = None
@@ -172,8 +172,8 @@ def explorer_for(
     Args:
         space: Discrete, or a flat Box with bounds.
         seed: of the run.
-        policy: how it explores.
-        head: of its network.
+        policy: says how to explore.
+        head: of the network.
     """
     if isinstance(head, GaussianHead):
         assert isinstance(space, spaces.Box)

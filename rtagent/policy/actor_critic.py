@@ -1,7 +1,7 @@
 """What learners train: the acting network, and beside an actor its critics or its value.
 
-An actor says what to do, one critic or two say what that is worth. Only the actor is published. It
-comes first in the flat order of the whole, so that what acts is the beginning of the learners'
+An actor chooses the action, one critic or two estimate its value. Only the actor is published. It
+comes first in the flat order of the weights, so that what acts is the beginning of the learners'
 array.
 """
 
@@ -27,19 +27,19 @@ MIXING_HIDDEN = 256
 
 
 class Critics(nn.Module):
-    """Q_i(s, a): what an action is worth, said by several critics.
+    """Q_i(s, a), the value of an action, by several critics.
 
     Each has two hidden layers of its own over the features of the observation and the action, which
-    enters scaled to [-1, 1]. The encoder of the observation is common to them: it is most of the
-    work where observations are images. The layers behind it compute in float32 whatever the encoder
-    does: the actor climbs the slope of Q, and that is lost sooner than Q itself.
+    is scaled to [-1, 1]. All share one encoder of the observation, which is most of the work where
+    observations are images. The layers after it compute in float32 whatever the encoder does: the
+    actor follows the gradient of Q, which loses its precision sooner than Q itself.
 
     Args:
-        encoder: from (B, *observation), and what is pending if anything is, to (B, features).
-        features: their number.
+        encoder: from (B, *observation), and pending actions if there are any, to (B, features).
+        features: number of features.
         hidden: units of each hidden layer.
         bounds: of the actions.
-        count: of critics.
+        count: number of critics.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Critics(nn.Module):
         self._bounds = bounds
 
     def features(self, *inputs: Tensor) -> Tensor:
-        """(B, *observation), and what is pending if anything is, to (B, features) float32."""
+        """(B, *observation), and pending actions if any, to (B, features) float32."""
         return self.encoder(*inputs).float()  # type: ignore[no-any-return]
 
     def values(self, features: Tensor, actions: Tensor, count: int | None = None) -> Tensor:
-        """What the first critics say.
+        """The values of actions by the first critics.
 
         Args:
             features: (B, features) of the observations.
             actions: (B, n) in the environment's units.
-            count: of critics; all if not given.
+            count: number of critics; all if not given.
 
         Returns:
             (count, B) float32.
@@ -77,19 +77,19 @@ class Critics(nn.Module):
 
 
 class Flatten(nn.Module):
-    """Observations as they are, side by side, times a scale."""
+    """An encoder without weights: observations are flattened and scaled."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
         self._scale = scale
 
     def forward(self, observations: Tensor, pending: Tensor | None = None) -> Tensor:
-        """(B, *observation), and what is pending if anything is, to (B, values) float32."""
+        """(B, *observation), and pending actions if any, to (B, values) float32."""
         return beside(observations.flatten(1).float() * self._scale, pending)
 
 
 class Temperature(nn.Module):
-    """What entropy is worth to a random policy; its logarithm (1,) is learned, and begins at 0."""
+    """The weight of a random policy's entropy; its logarithm (1,) is learned, and begins at 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,10 +100,10 @@ class ActorCritic(nn.Module):
     """An actor and its critics; the actor's state comes first.
 
     Attributes:
-        actor: from observations to what its head says; its encoder is its own.
+        actor: from observations to actions, or their distributions; it has its own encoder.
         critics: from observations and actions to values.
         bounds: of the actions.
-        temperature: of an actor that is random.
+        temperature: of a random actor. If None, the actor is not random.
     """
 
     def __init__(
@@ -115,16 +115,16 @@ class ActorCritic(nn.Module):
         self.temperature = temperature
 
     def values(self, observations: Tensor, actions: Tensor, *pending: Tensor) -> Tensor:
-        """What each critic says: (critics, B)."""
+        """The values by each critic: (critics, B)."""
         return self.critics.values(self.critics.features(observations, *pending), actions)
 
 
 class ActorValue(nn.Module):
-    """A policy over discrete actions, and the value that it is compared with; the policy first.
+    """A policy over discrete actions, and the value of the state; the policy comes first.
 
     Attributes:
         actor: from observations to logits, (B, actions).
-        value: from observations to values, (B, 1); nothing of it is shared with the actor.
+        value: from observations to values, (B, 1); it shares nothing with the actor.
     """
 
     def __init__(self, actor: nn.Module, value: nn.Module) -> None:
@@ -139,8 +139,8 @@ def build_learned(
     """Build what learners train, in float32.
 
     Args:
-        policy: of the acting network. The critics have the same encoder; beside a factory, the one
-            that `policy.network` names.
+        policy: of the acting network. The critics have an encoder of the same kind; beside a
+            factory, of the kind that `policy.network` names.
         observation_space: Box of a stacked observation, or as `inputs.py` says.
         action_space: Discrete, or a flat Box with bounds.
         learning: algorithm and head.
@@ -177,7 +177,7 @@ def build_learned(
 
 
 def acting_part(learned: nn.Module) -> nn.Module:
-    """The part that acts of what learners train."""
+    """The acting part of what learners train."""
     return learned.actor if isinstance(learned, (ActorCritic, ActorValue)) else learned
 
 
@@ -191,9 +191,10 @@ def _critics(
     shape, scale = observation_shape(observation_space), observation_scale(observation_space)
     pending = pending_width(observation_space)
     if name == "resnet" or name == "nature":
-        encoder = networks.build_convolutional(
-            name, shape, 0, policy.width, scale, FEATURES, pending
-        )
+        with networks.refusing_small(name, shape):
+            encoder = networks.build_convolutional(
+                name, shape, 0, policy.width, scale, FEATURES, pending
+            )
         return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds, count)
     features = prod(shape) + pending
     return Critics(Flatten(scale), features, 64 * policy.width, bounds, count)

@@ -1,7 +1,7 @@
 """The built-in networks.
 
-They take uint8 pixels: the conversion to [0, 1] happens here, where the network runs, because on
-the sampling side it costs twelve times the copying of the pixels.
+They take uint8 pixels and convert them to [0, 1] themselves: converted where batches are sampled,
+pixels would take twelve times as long to copy.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ class TooSmall(ValueError):
 
 
 class PolicyModule(nn.Module):
-    """What the built-in networks share: how they begin and how they end.
+    """Base of the built-in networks.
 
     Each takes the shape of an observation, (stack, height, width) where it is an image; the number
     of actions, or of the components of one; the factor from observations to [0, 1]; a head; and how
     many numbers the pending actions are, 0 for none.
 
-    What takes long comes first and knows the observation alone (`encode`); the pending actions join
-    its features before the last hidden layer (`decide`), so that they may be asked for in between.
+    `encode`, which takes most of the time, is given the observation alone. `decide` appends the
+    pending actions to its features, before the last hidden layer. So a caller can look the pending
+    actions up between the two.
 
     Attributes:
         values: the head; it always computes in float32, whatever the layers before it do, for
-            actions often differ by less than the rounding of their values to bfloat16.
+            the values of actions often differ by less than bfloat16 can tell apart.
     """
 
     hidden: nn.Linear
@@ -49,7 +50,7 @@ class PolicyModule(nn.Module):
         self._image = image
 
     def forward(self, observations: Tensor, pending: Tensor | None = None) -> Tensor:
-        """(B, *shape), and (B, pending) in a run that has them, to what the head says."""
+        """(B, *shape), and (B, pending) in a run with pending actions, to the head's output."""
         return self.decide(self.encode(observations), pending)
 
     @abstractmethod
@@ -57,14 +58,14 @@ class PolicyModule(nn.Module):
         """(B, *shape) to features (B, n)."""
 
     def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
-        """The rest of the way: one hidden layer, if a network has no other, and the head."""
+        """The rest of the network: by default one hidden layer and the head."""
         return self._answer(functional.relu(self.hidden(beside(features, pending))))
 
     def _prepare(self, observations: Tensor, weight: Tensor) -> Tensor:
         """Bring (B, *shape) to the type of the arithmetic, and pixels to [0, 1]."""
         device, dtype = observations.device.type, weight.dtype
         if torch.is_autocast_enabled(device):
-            # A byte is exact in bfloat16 already; float32 in between would be one pass more.
+            # bfloat16 has every byte exactly; a conversion over float32 takes a pass more.
             dtype = torch.get_autocast_dtype(device)
         if observations.ndim == 5:
             # (B, stack, height, width, colours): each colour of each frame is a channel.
@@ -83,7 +84,7 @@ class PolicyModule(nn.Module):
 
 
 def beside(features: Tensor, pending: Tensor | None) -> Tensor:
-    """Features (B, n) with the pending actions (B, m), if there are any, side by side."""
+    """Features (B, n) and the pending actions (B, m), if there are any, as (B, n + m)."""
     if pending is None:
         return features
     return torch.cat([features, pending.to(features.dtype)], dim=1)
@@ -110,7 +111,7 @@ class ResNet(PolicyModule):
     ReLU, head.
 
     Raises:
-        TooSmall: the frames are.
+        TooSmall: the frames are too small.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class NatureCnn(PolicyModule):
     """The convolutional network of the DQN paper (Mnih et al., 2015).
 
     Raises:
-        TooSmall: the frames are.
+        TooSmall: the frames are too small.
     """
 
     def __init__(

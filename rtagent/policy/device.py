@@ -1,4 +1,4 @@
-"""The device that a setting means, refused in one line where it is not there."""
+"""The device that a setting means, or one line that says why it cannot be used."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from rtagent.errors import UserError
 def usable_device(setting: str, name: str) -> torch.device:
     """The device that a setting means.
 
-    To ask may initialise CUDA: for the process that will compute, or one that ends before it.
+    This may initialise CUDA, so only the process that will compute may call it, or one that ends
+    before that process begins.
 
     Args:
         setting: cpu, cuda, cuda:N, or auto, which is the first GPU if torch can use one.
-        name: of the setting.
+        name: of the setting, for the error.
 
     Raises:
         UserError: the device is not there, or torch was built without CUDA.

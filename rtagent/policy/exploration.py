@@ -1,4 +1,4 @@
-"""Exploration that needs no talking: every inference process computes the same draw.
+"""Exploration without messages: every inference process computes the same draw.
 
 The draw is a pure function of the seed and of the tick, so staggered processes that answer
 neighbouring ticks agree on when to explore and on the action, without any shared state.
@@ -29,8 +29,9 @@ def epsilon(updates: int, policy: PolicyConfig) -> float:
         policy: `epsilon_start`, `epsilon_end`, `epsilon_steps`, `epsilon_schedule`.
 
     Returns:
-        The probability that a block of ticks explores, or the scale of the noise: linear,
-        start + p (end - start), or exponential, start (end / start)^p, where p grows from 0 to 1.
+        The probability that a block of ticks explores, or the scale of the noise:
+        start + p (end - start) if the schedule is linear, start (end / start)^p if it is
+        exponential, where p grows from 0 to 1.
     """
     progress = min(max(updates, 0) / policy.epsilon_steps, 1.0)
     start, end = policy.epsilon_start, policy.epsilon_end
@@ -42,14 +43,14 @@ def epsilon(updates: int, policy: PolicyConfig) -> float:
 def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int) -> int | None:
     """Whether a tick explores, and with which action.
 
-    One draw serves a block of `hold_ticks` ticks, so that exploration at a high tick rate still
-    goes somewhere. A tick that explores at some rate also explores, with the same action, at
-    every higher rate, epsilon.
+    One draw holds for a block of `hold_ticks` ticks, so that exploration at a high tick rate still
+    goes somewhere. A tick that explores at some epsilon also explores, with the same action, at
+    every higher one.
 
     Returns:
-        The random action, or none where the policy decides.
+        The random action, or None where the policy decides.
     """
-    first = _mix((_mix(seed & _MASK) + tick // hold_ticks * _GOLDEN) & _MASK)
+    first = _mixed(seed, tick // hold_ticks)
     if (first >> (64 - _MANTISSA)) >= epsilon * (1 << _MANTISSA):
         return None
     return (_mix((first + _GOLDEN) & _MASK) * actions) >> 64
@@ -57,8 +58,7 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
 
 def uniform(seed: int, tick: int) -> float:
     """A number in [0, 1) for each tick, independent of those of other ticks."""
-    mixed = _mix((_mix(seed & _MASK) + tick * _GOLDEN) & _MASK)
-    return (mixed >> (64 - _MANTISSA)) / (1 << _MANTISSA)
+    return (_mixed(seed, tick) >> (64 - _MANTISSA)) / (1 << _MANTISSA)
 
 
 def quantile(value: float) -> float:
@@ -67,9 +67,9 @@ def quantile(value: float) -> float:
 
 
 def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list[float]:
-    """Noise that every tick sees alike, and that moves smoothly from draw to draw.
+    """Standard normal noise that moves smoothly from draw to draw.
 
-    Every `hold_ticks` ticks there is a standard normal draw; in between, two of them are mixed as
+    Every `hold_ticks` ticks there is a new draw; between two draws they are mixed as
     cos(x) g_0 + sin(x) g_1, where x grows from 0 to pi/2. So the variance is 1 on every tick.
 
     Returns:
@@ -86,15 +86,19 @@ def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list
 
 
 def _normal(seed: int, block: int, component: int) -> float:
-    """A standard normal number out of the seed and two counts."""
-    mixed = _mix((_mix(seed & _MASK) + block * _GOLDEN) & _MASK)
-    mixed = _mix((mixed + (component + 1) * _GOLDEN) & _MASK)
-    # In the middle of its interval: neither 0 nor 1, which are no quantiles.
+    """A standard normal number that depends on the seed and two counts."""
+    mixed = _mix((_mixed(seed, block) + (component + 1) * _GOLDEN) & _MASK)
+    # The middle of its interval, which is neither 0 nor 1: these have no finite quantile.
     return _NORMAL.inv_cdf(((mixed >> (64 - _MANTISSA)) + 0.5) / (1 << _MANTISSA))
 
 
+def _mixed(seed: int, number: int) -> int:
+    """64 random bits that depend on the seed and a number."""
+    return _mix((_mix(seed & _MASK) + number * _GOLDEN) & _MASK)
+
+
 def _mix(value: int) -> int:
-    """The output function of splitmix64 (Steele, Lea and Flood, 2014), one step on."""
+    """The next output of splitmix64 (Steele, Lea and Flood, 2014) after a state."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

@@ -1,7 +1,7 @@
 """Programs of `torch.export` and ONNX files, as finished policies.
 
-They map one observation, (1, stack, ...) in the environment's own numbers, to (1, outputs), or to
-(1, H, outputs) for consecutive ticks. `rtagent export` writes such files.
+They map an observation, (1, stack, ...) without scaling, to (1, outputs), or to (1, H, outputs) for
+consecutive ticks. `rtagent export` writes such files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load(observation_space: Any, action_space: Any, file: str, device: str) -> L
     """Load a file by its ending.
 
     Raises:
-        UserError: it is not there, has another ending, or needs something that is missing.
+        UserError: it does not exist, has another ending, or needs something that is missing.
     """
     path = Path(file).expanduser()
     if path.suffix not in (".pt2", ".onnx"):
@@ -33,7 +33,9 @@ def load(observation_space: Any, action_space: Any, file: str, device: str) -> L
     if not path.is_file():
         raise UserError("no such file")
     if device != "cpu":
-        raise UserError(f"an exported program runs on the CPU here, and policy.device = {device!r}")
+        raise UserError(
+            f"an exported program runs on the CPU, and policy.device = {device!r}; use cpu"
+        )
     return _torch_program(path) if path.suffix == ".pt2" else _onnx_program(path)
 
 

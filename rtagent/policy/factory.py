@@ -1,4 +1,4 @@
-"""A user's network: imported by its path, built, and tried once."""
+"""A user's network: its factory is imported by its path and called, and the network tried once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def from_factory(
     """Import the factory, `package.module:callable`, and call it with both spaces.
 
     Raises:
-        UserError: it is not there, fails, or returns something else than a module.
+        UserError: it does not exist, fails, or returns something other than a module.
     """
     factory = imported(path)
     try:
@@ -38,7 +38,7 @@ def imported(path: str) -> Callable[..., Any]:
     """The factory at `package.module:callable`.
 
     Raises:
-        UserError: it is not there.
+        UserError: it does not exist, or cannot be called.
     """
     module_name, _, attribute = path.partition(":")
     try:
@@ -58,19 +58,19 @@ def imported(path: str) -> Callable[..., Any]:
 def check_output(
     module: Any, path: str, zeros: tuple[npt.NDArray[Any], ...], shape: tuple[int, ...]
 ) -> int:
-    """Run the module once, and see whether its answer has the shape that is needed.
+    """Run the module once, and check the shape of its answer.
 
     Args:
         module: from the factory.
         path: of the factory.
-        zeros: (B, *observation), a batch to run it on; and what is pending, see `inputs.py`.
-        shape: of one action in the answer to one observation.
+        zeros: a batch to run it on, (B, *observation), and pending actions, see `inputs.py`.
+        shape: of the answer to one observation, for one tick.
 
     Returns:
-        H, the actions of consecutive ticks that it answers with; 1 if it knows no chunks.
+        H, the number of consecutive ticks that an answer is for; 1 if answers are no chunks.
 
     Raises:
-        UserError: it fails, or answers something else than (B, *shape) or (B, H, *shape).
+        UserError: it fails, or answers something other than (B, *shape) or (B, H, *shape).
     """
     was_training = module.training
     try:
@@ -108,11 +108,11 @@ def check_output(
 
 
 def encodes(module: Any) -> bool:
-    """Whether pending actions may be asked for between its two parts, see `PolicyModule`."""
+    """Whether a module has `encode` and `decide`, see `PolicyModule`."""
     return callable(getattr(module, "encode", None)) and callable(getattr(module, "decide", None))
 
 
 def line_of(error: Exception) -> str:
-    """The last line of a traceback."""
+    """An error in one line, as a traceback ends."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[-1]}" if text else type(error).__name__

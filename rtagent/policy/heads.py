@@ -1,9 +1,10 @@
-"""Heads: the last layers of a network, and what they say.
+"""Heads: the last layers of a network.
 
-Of discrete actions they say values. A plain head gives one value per action. A dueling head sums a
-value of the state and advantages of the actions. A distributional head gives, per action, the
-logits of a distribution over fixed returns. The last two combine. Where actions are continuous, the
-head gives the action itself; and a critic goes on from features.
+For discrete actions a plain head gives one value per action. A dueling head sums a value of the
+state and advantages of the actions. A distributional head gives, per action, the logits of a
+distribution over fixed returns. The last two combine. The head of a policy gives the logits of the
+actions' probabilities. For continuous actions, the head gives the action itself, or a distribution.
+A critic has no head of these: it goes on from features.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Support:
     """The returns over which a distribution is learned (Bellemare et al., 2017).
 
     Attributes:
-        atoms: their number, at least 2.
-        v_min: the smallest.
-        v_max: the largest.
+        atoms: number of returns, at least 2.
+        v_min: the smallest one.
+        v_max: the largest one.
     """
 
     atoms: int
@@ -38,11 +39,11 @@ class Support:
 
 @dataclass(frozen=True)
 class Head:
-    """The kind of head.
+    """The head of a network of action values.
 
     Attributes:
-        dueling: separate streams for the state's value and the actions' advantages.
-        support: of the value distributions. If None, plain values.
+        dueling: whether the state's value and the actions' advantages have separate streams.
+        support: of the value distributions. If None, the values are plain.
     """
 
     dueling: bool = False
@@ -50,7 +51,7 @@ class Head:
 
     @property
     def streams(self) -> int:
-        """How many times as many features the head takes as one stream has."""
+        """Number of streams of features that the head takes, side by side."""
         return 2 if self.dueling else 1
 
     def layer(self, features: int, actions: int) -> nn.Module:
@@ -68,7 +69,7 @@ class Head:
         return (actions,) if self.support is None else (actions, self.support.atoms)
 
     def describe(self) -> str:
-        """What to add to a network's name, for display and for checkpoints; empty if plain."""
+        """Suffix to a network's name, for display and for checkpoints; empty if plain."""
         text = ", dueling" if self.dueling else ""
         if self.support is not None:
             low, high = self.support.v_min, self.support.v_max
@@ -84,7 +85,7 @@ class PolicyHead(Head):
     """The last layer of a policy over discrete actions: the logits of their probabilities.
 
     Attributes:
-        algorithm: that trains it.
+        algorithm: the one that trains it.
     """
 
     algorithm: str = "ppo"
@@ -107,8 +108,8 @@ class ActionHead:
     Attributes:
         low: smallest value of each component.
         high: largest value of each component.
-        algorithm: that trains it.
-        critics: how many say what its actions are worth.
+        algorithm: the one that trains it.
+        critics: number of critics that estimate the values of its actions.
     """
 
     low: tuple[float, ...]
@@ -130,10 +131,10 @@ class ActionHead:
 
 @dataclass(frozen=True)
 class GaussianHead(ActionHead):
-    """The last layer of an actor that is random: normal distributions, squashed by tanh.
+    """The last layer of a random actor: normal distributions, squashed by tanh.
 
-    Of each component it says the mean, and behind all of these the logarithm of the standard
-    deviation of each, both before squashing (SAC; Haarnoja et al., arXiv 1801.01290, Appendix C).
+    It gives the means of all components, and after them the logarithms of their standard
+    deviations, both before squashing (SAC; Haarnoja et al., arXiv 1801.01290, Appendix C).
     """
 
     algorithm: str = "sac"
@@ -147,7 +148,7 @@ class GaussianHead(ActionHead):
 
 @dataclass(frozen=True)
 class FeatureHead:
-    """No last layer: the features are what is wanted."""
+    """No last layer: the network gives its features."""
 
     streams = 1
 
@@ -161,7 +162,7 @@ FEATURES = FeatureHead()
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 """Limits of the logarithm of a standard deviation, as in the authors' code of SAC."""
 FLAT = 3.0
-"""Where tanh has less than 1 % of its slope left."""
+"""Beyond this input the slope of tanh is below 0.01."""
 LEAST_SLOPE = 1.0 - math.tanh(FLAT) ** 2
 
 
@@ -176,7 +177,7 @@ class Bounds:
         self.high = torch.tensor(high, dtype=torch.float32)
         self.half = (self.high - self.low) / 2.0
         self._middle = (self.high + self.low) / 2.0
-        # A component that cannot move is 0 of nothing, not 0 / 0.
+        # A component whose bounds are equal is scaled to 0, not to 0 / 0.
         self._unit = self.half.where(self.half > 0.0, torch.ones_like(self.half))
 
     def scaled(self, actions: Tensor) -> Tensor:
@@ -191,12 +192,12 @@ class Bounds:
 
 
 class Tanh(torch.autograd.Function):
-    """tanh, with a way back from where it is flat.
+    """tanh with other gradients where it is flat, so that an actor can return from there.
 
-    Adam steps as far on a tiny slope as on a steep one. So an actor that its young critics send
-    to one end goes on until the slope of tanh is 0 in float32, and never returns. Beyond
-    `FLAT` nothing pulls outwards any more, and inwards the slope is what it is at `FLAT`. Up to
-    there it is tanh's own: a larger one inwards would favour the middle.
+    Adam steps as far on a tiny slope as on a steep one. So an actor that untrained critics send to
+    one end goes on until the slope of tanh is 0 in float32, and never returns. Beyond `FLAT` the
+    slope is 0 for steps outwards, and for steps inwards that at `FLAT`. Up to `FLAT` it is the
+    slope of tanh: a larger one inwards would favour the middle.
     """
 
     @staticmethod
@@ -208,7 +209,7 @@ class Tanh(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """Its slope, changed where it is small."""
+        """The gradient with the slope of tanh, changed beyond `FLAT`."""
         inputs, outputs = context.saved_tensors
         (gradient,) = gradients
         slope = 1.0 - outputs.square()
@@ -219,7 +220,7 @@ class Tanh(torch.autograd.Function):
 
 
 class Squash(nn.Module):
-    """The middle of the bounds, (n,) each, + half their distance * tanh(x), see `Tanh`."""
+    """Squashes into bounds, (n,) each: their middle + half their distance * tanh(x), see `Tanh`."""
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__()
@@ -232,7 +233,7 @@ class Squash(nn.Module):
 
 
 class SquashedMean(nn.Module):
-    """Of the answers of a `GaussianHead`, the means, squashed into the bounds, (n,) each."""
+    """From answers of a `GaussianHead` to mean actions, squashed into the bounds, (n,) each."""
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__()
@@ -255,7 +256,7 @@ def expected_values(logits: Tensor, support: Tensor) -> Tensor:
 
 
 def of_actions(values: Tensor, actions: Tensor) -> Tensor:
-    """(B, ...) of one action (B,) each, out of (B, actions, ...)."""
+    """Select one action (B,) each out of (B, actions, ...): (B, ...)."""
     return values[torch.arange(len(values), device=values.device), actions]
 
 
@@ -263,8 +264,8 @@ class Dueling(nn.Module):
     """Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a') (Wang et al., 2016, Eq. 9).
 
     Each stream has the features of a hidden layer of its own: the first half goes to V, the second
-    to A. With distributions the equation holds for the logits of each atom; `width` is their
-    number, the outputs per action.
+    to A. With distributions the equation holds for the logits of each atom; `width` is the number
+    of outputs per action, 1 or the number of atoms.
     """
 
     def __init__(self, features: int, actions: int, width: int) -> None:

@@ -1,7 +1,7 @@
-"""What networks are given: an observation, and in some runs the pending actions beside it.
+"""Inputs of networks: an observation, and in some runs the pending actions (`memory/pending.py`).
 
-The second is that of `memory/pending.py`. A network of such a run is built for a
-`Dict({"observation": Box, "pending": Box})`, and called with a batch of each, in this order.
+A network of such a run is built for a `Dict({"observation": Box, "pending": Box})`, and called with
+a batch of each, in this order.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rtagent.memory.pending import PendingActions
 Inputs: TypeAlias = tuple[Tensor, ...]
 """A batch of observations, and in some runs one of pending actions, (B, width) float32."""
 MOST_PENDING = 1 << 16
-"""Numbers that pending actions may be."""
+"""Most numbers of which the pending actions may consist."""
 
 
 def input_space(blueprint: Blueprint) -> spaces.Space[Any]:
-    """What the networks of a run are built for.
+    """The observation space for which the networks of a run are built.
 
     Raises:
         UserError: the pending actions are too many numbers.
@@ -44,7 +44,7 @@ def input_space(blueprint: Blueprint) -> spaces.Space[Any]:
 
 
 def pending_width(space: spaces.Space[Any]) -> int:
-    """Numbers of the pending actions; 0: the network is given none."""
+    """How many numbers the pending actions are; 0 if the network is given none."""
     return prod(space["pending"].shape or ()) if isinstance(space, spaces.Dict) else 0
 
 
@@ -52,7 +52,7 @@ def observation_part(space: spaces.Space[Any]) -> spaces.Box:
     """The space of a stacked observation.
 
     Raises:
-        UserError: it is no Box.
+        UserError: it is not a Box.
     """
     part = space["observation"] if isinstance(space, spaces.Dict) else space
     if not isinstance(part, spaces.Box):
@@ -71,7 +71,7 @@ def observation_scale(space: spaces.Space[Any]) -> float:
 
 
 def zeros(space: spaces.Space[Any], batch: int) -> tuple[npt.NDArray[Any], ...]:
-    """A batch of what a network is given: the observations, and beside them what is pending."""
+    """A batch of inputs: observations, and pending actions if the network is given any."""
     part, width = observation_part(space), pending_width(space)
     observations = np.zeros((batch, *part.shape), part.dtype)
     return (observations, np.zeros((batch, width), np.float32)) if width else (observations,)

@@ -1,9 +1,10 @@
 """Policies of LeRobot (extra `lerobot`), with their processors, as finished policies.
 
-`policy.pretrained` is a folder or the id of a hub. A policy's inputs are found by their kind. A
-vector is its `observation.state`, followed by its `observation.environment_state` if it wants both.
-A picture is its only image, in [0, 1], channels first. A policy that looks at several observations
-gets those of the stack: it never keeps any of its own, for each inference process sees only some.
+`policy.pretrained` is a folder, or the id of a policy on a hub. A frame that is a vector becomes
+the policy's `observation.state`, followed by its `observation.environment_state` if it takes both.
+A frame that is a picture becomes its only image, in [0, 1], channels first. A policy that looks at
+several observations gets those of the stack: it keeps none of its own, for each inference process
+sees only some of them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ STATE, ENVIRONMENT, ACTION = "observation.state", "observation.environment_state
 IMAGES = "observation.images"
 HUB = "https://huggingface.co"
 ENDPOINT, OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
-"""Environment variables of the library of the hub, which reads them once."""
+"""Environment variables of the hub's library, which reads them when it is imported."""
 REACHED_S = 3.0
+"""Longest attempt to connect to the hub, in seconds."""
 
 
 def load(
@@ -41,15 +43,15 @@ def load(
     """Load a policy and its processors.
 
     Args:
-        observation_space, action_space, source, device: as every factory of finished policies.
-        task: what it is told to do, in words. If None, nothing.
+        observation_space, action_space, source, device: as for every factory of finished policies.
+        task: instruction for the policy, in words. If None, it gets none.
 
     Raises:
         UserError: the package is missing, or the policy needs what the environment lacks.
     """
     here_only = not Path(source).is_dir() and not hub_reached()
     if here_only:
-        # Its library would try again for half a minute; what it has kept it finds all the same.
+        # Its library would try again for half a minute. Offline, it still finds what it has cached.
         os.environ[OFFLINE] = "1"
     try:
         from lerobot.configs.policies import PreTrainedConfig
@@ -58,7 +60,7 @@ def load(
         raise UserError(
             f"needs the package {error.name or 'lerobot'}: pip install 'rtagent[lerobot]'"
         ) from None
-    # Without a network it says so many times over; what comes of it is said once.
+    # It warns many times that there is no network; one error says so in the end.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         config = PreTrainedConfig.from_pretrained(source)
@@ -83,7 +85,7 @@ def load(
 
 
 def hub_reached() -> bool:
-    """Whether the hub takes a connection; behind a proxy nobody can tell, so it is believed."""
+    """Whether the hub can be connected to; behind a proxy, that is assumed."""
     if os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE"):
         return False
     hub = urlsplit(os.environ.get(ENDPOINT, HUB))
@@ -98,12 +100,12 @@ def hub_reached() -> bool:
 
 
 class Reading:
-    """How an observation becomes the inputs of a policy.
+    """Makes the inputs of a policy of an observation.
 
     Args:
         shapes: of the policy's inputs, by name.
         space: of a stacked observation.
-        steps: observations that the policy looks at.
+        steps: number of observations that the policy looks at.
 
     Raises:
         UserError: the policy needs what the environment lacks.
@@ -139,7 +141,7 @@ class Reading:
 
     @staticmethod
     def _chw(frame: list[int]) -> tuple[int, ...]:
-        """The shape with channels first of (height, width) or (height, width, channels)."""
+        """(channels, height, width) of (height, width) or (height, width, channels)."""
         return (1, *frame) if len(frame) == 2 else (frame[2], *frame[:2])
 
     def batches(self, observation: npt.NDArray[Any]) -> list[dict[str, Tensor]]:
@@ -162,8 +164,8 @@ class LeRobotPolicy:
     Args:
         policy: a `PreTrainedPolicy`.
         before, after: its processors.
-        reading: what makes its inputs.
-        task: what it is told. If None, nothing.
+        reading: makes its inputs.
+        task: instruction for the policy. If None, it gets none.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class LeRobotPolicy:
             read = self._reading.batches(observation)
             batches = [self._before({**batch, **self._told}) for batch in read]
             for batch in batches:
-                # The processors leave an empty place for it.
+                # The processors add an action that is None.
                 batch.pop(ACTION, None)
             if self._reading.steps > 1:
                 self._remember(batches)
@@ -188,7 +190,7 @@ class LeRobotPolicy:
         return chunk
 
     def _remember(self, batches: list[dict[str, Any]]) -> None:
-        """Put the stack where the policy would have kept its past observations."""
+        """Put the stack where the policy keeps its past observations."""
         queues = self._policy._queues
         images = [name for name in batches[-1] if name.startswith(f"{IMAGES}.")]
         for batch in batches:

@@ -1,14 +1,14 @@
-"""Policy networks: by name, or from a user's factory; and the network as inference holds it.
+"""Policy networks, by name or from a user's factory, and their weights as a flat array.
 
-Every network maps a batch of stacked observations to what its head says about each action, or to
-the action itself where actions are continuous. The built-in ones are in `architectures.py`, the
-heads in `heads.py`, the critics that learners need beside an actor in `actor_critic.py`.
+Every network maps a batch of stacked observations to its head's output for each action, or to the
+action itself where actions are continuous. The built-in ones are in `architectures.py`, the heads
+in `heads.py`, the critics that learners need beside an actor in `actor_critic.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -56,7 +56,7 @@ def resolved_algorithm(
     """The algorithm that the configuration means for these actions.
 
     Raises:
-        UserError: it is not one for them, or there is none.
+        UserError: the configured algorithm cannot learn these actions, or none can.
     """
     wanted = learning.algorithm
     if isinstance(action_space, spaces.Discrete):
@@ -76,7 +76,7 @@ def resolved_algorithm(
 
 
 def support_of(learning: LearningConfig) -> Support | None:
-    """The support of the value distributions; none where the algorithm learns plain values."""
+    """The support of the value distributions; None if the algorithm learns plain values."""
     if learning.algorithm != "c51":
         return None
     return Support(learning.atoms, learning.v_min, learning.v_max)
@@ -86,8 +86,7 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
     """The head that the configured algorithm learns with.
 
     Raises:
-        UserError: the algorithm, the kind of head, a margin or placement is not one for these
-            actions.
+        UserError: the algorithm, or a setting that it does not support, does not fit these actions.
     """
     algorithm = resolved_algorithm(learning, action_space)
     if algorithm in ("dqn", "double-dqn", "c51"):
@@ -117,7 +116,7 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
 
 
 def mean_of(head: OutputHead) -> nn.Module | None:
-    """What makes the mean action, (B, n), of a random actor's answers; None of another head."""
+    """From a random actor's answers to its mean actions, (B, n); None for other heads."""
     return SquashedMean(head.low, head.high) if isinstance(head, GaussianHead) else None
 
 
@@ -143,7 +142,7 @@ def build(
         observation_space: Box of a stacked observation, (stack, height, width) or (stack, n); or as
             `inputs.py` says.
         action_space: Discrete, or a flat Box with bounds.
-        head: as the learning algorithm needs it, see `head_of`.
+        head: the one that the learning algorithm needs, see `head_of`.
 
     Returns:
         A module from (B, *observation) uint8 or float32 to (B, actions) action values, or to
@@ -151,8 +150,7 @@ def build(
         to (B, 2 n), see `GaussianHead`.
 
     Raises:
-        UserError: the network does not fit the spaces or the head, or the factory does not do its
-            part.
+        UserError: the network does not fit the spaces or the head, or the factory fails.
     """
     shape, actions = observation_shape(observation_space), _outputs(action_space, head)
     name = resolved_name(policy, observation_space)
@@ -168,32 +166,32 @@ def build(
         return module.float()
     scale, pending = observation_scale(observation_space), pending_width(observation_space)
     width = 64 * policy.width
-    if name == "mlp":
-        return Mlp(shape, actions, width, scale, head, pending)
-    if name == "transformer":
-        return _refusing_small(
-            name, shape[1:3], lambda: Transformer(shape, actions, width, scale, head, pending)
-        )
-    if name == "lstm" and len(shape) >= 3:
-        encoder = build_convolutional("nature", shape, 0, 1, scale, FEATURES, pending)
-        return Lstm(encoder, HIDDEN, actions, width, head, pending)
+    with refusing_small(name, shape):
+        if name == "resnet" or name == "nature":
+            return build_convolutional(name, shape, actions, policy.width, scale, head, pending)
+        if name == "transformer":
+            return Transformer(shape, actions, width, scale, head, pending)
+        if name == "lstm" and len(shape) >= 3:
+            features = build_convolutional("nature", shape, 0, 1, scale, FEATURES, pending)
+            return Lstm(features, HIDDEN, actions, width, head, pending)
     if name == "lstm":
         encoder = Mlp(shape, 0, width, scale, FEATURES, pending)
         return Lstm(encoder, width, actions, width, head, pending)
-    return build_convolutional(name, shape, actions, policy.width, scale, head, pending)
+    return Mlp(shape, actions, width, scale, head, pending)
 
 
 def build_convolutional(
     name: Literal["resnet", "nature"], shape: tuple[int, ...], actions: int, width: int,
-    scale: float, head: AnyHead, pending: int = 0,
+    scale: float, head: AnyHead, pending: int,
 ) -> PolicyModule:
     """Build one of the networks for images, see `PolicyModule`; the width is k of the resnet.
 
     Raises:
-        UserError: the observations are no images, or too small.
+        UserError: the observations are no images.
+        TooSmall: they are too small.
     """
     if len(shape) == 4:
-        # Colours are channels like those of other frames, see `PolicyModule`.
+        # Each colour of each frame is a channel.
         stack, *sides, colours = shape
         shape = (stack * colours, *sides)
     if len(shape) != 3:
@@ -202,22 +200,18 @@ def build_convolutional(
             f"{shape}; use policy.network = 'mlp'"
         )
     if name == "resnet":
-        make: Callable[[], PolicyModule] = partial(
-            ResNet, shape, actions, width, scale, head, pending
-        )
-    else:
-        make = partial(NatureCnn, shape, actions, scale, head, pending)
-    return _refusing_small(name, shape[1:], make)
+        return ResNet(shape, actions, width, scale, head, pending)
+    return NatureCnn(shape, actions, scale, head, pending)
 
 
-def _refusing_small(
-    name: str, sides: tuple[int, ...], make: Callable[[], PolicyModule]
-) -> PolicyModule:
+@contextmanager
+def refusing_small(name: str, shape: tuple[int, ...]) -> Iterator[None]:
+    """Make `TooSmall` a `UserError` that names the configured network and the frames."""
     try:
-        return make()
+        yield
     except TooSmall:
         raise UserError(
-            f"policy.network = {name!r}: frames of {sides[0]}x{sides[1]} are too small for it"
+            f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
         ) from None
 
 
@@ -234,7 +228,7 @@ def flattened(module: nn.Module) -> Floats:
 
 
 def load_flat(module: nn.Module, values: Floats) -> None:
-    """Copy (parameters,) float32 into the module's tensors, in their precision and layout."""
+    """Copy (parameters,) float32 into the module's tensors, whatever their type and layout."""
     flat, at = torch.from_numpy(values), 0
     state = [tensor for _, tensor in float_state(module)]
     total = sum(tensor.numel() for tensor in state)
@@ -257,7 +251,7 @@ def chunk_length(
     module: nn.Module, policy: PolicyConfig, observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any], head: OutputHead,
 ) -> int:
-    """Actions of consecutive ticks that an acting network answers with; 1 if it knows no chunks."""
+    """Number of consecutive ticks that a network's answer is for; 1 if answers are no chunks."""
     if resolved_name(policy, observation_space) != "factory":
         return 1
     shape = head.output_shape(_outputs(action_space, head))
@@ -265,7 +259,7 @@ def chunk_length(
 
 
 def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
-    """What the head counts: actions, or the components of one."""
+    """The number of actions, or of the components of a continuous one."""
     if isinstance(head, ActionHead):
         return len(head.low)
     if not isinstance(action_space, spaces.Discrete):

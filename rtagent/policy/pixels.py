@@ -1,8 +1,8 @@
-"""Pictures of bytes as a convolution takes them: channels last, in its precision, scaled.
+"""Pixels as a convolution takes them: channels last, in its precision, scaled.
 
 torch makes three passes over them. For bfloat16 on a CPU the compiled function makes one, and looks
-up in a table what torch makes of each of the 256 bytes, so the numbers are the same to the last
-bit. Everything else is left to torch.
+each byte up in a table of torch's 256 results, so the numbers are the same to the last bit.
+Everything else is left to torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Job(ctypes.Structure):
 
 
 def laid_out(pictures: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """(B, C, height, width) in a type, times a scale, channels last."""
+    """Convert (B, C, height, width) to a type, times a scale, channels last."""
     if _PIXELS is None or not _fits(pictures, dtype):
         return scaled(pictures.contiguous(memory_format=torch.channels_last), dtype, scale)
     images, channels, *sides = pictures.shape
@@ -41,7 +41,7 @@ def laid_out(pictures: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
 
 
 def scaled(numbers: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """Numbers in a type, times a scale; those beyond float16 become its largest."""
+    """Convert numbers to a type, times a scale; those beyond float16 become its largest."""
     if dtype == torch.float16 and numbers.dtype != torch.uint8:
         limit = torch.finfo(dtype).max
         numbers = numbers.clamp(-limit, limit)

@@ -20,7 +20,7 @@ from rtagent.memory.compiled import Function, compiled
 
 SIDE, STRIDE = 3, 2
 CHANNELS = 16
-"""They come in multiples of this: one or two registers."""
+"""The compiled functions take multiples of so many channels: one or two registers."""
 _FORWARD, _BACKWARD = compiled("rtagent_max_pool"), compiled("rtagent_max_pool_backward")
 
 
@@ -63,7 +63,7 @@ def _run(function: Function | None, whole: Tensor, pooled: Tensor, chosen: Tenso
 
 
 class _Compiled(torch.autograd.Function):
-    """The same on channels last."""
+    """Max pooling by the compiled functions, channels last."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The precision in which torch acts: bfloat16 where it is measured to be faster, else float32.
 
-There is no float16: it is 30 to 100 times slower than float32 on a CPU.
+float16 is not offered: it is 30 to 100 times slower than float32 on a CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rtagent.policy.inputs import Inputs
 ActingPrecision = Literal["float32", "bfloat16"]
 
 WORTH = 0.9
-"""bfloat16 has to take at most this share of the time of float32."""
+"""bfloat16 is taken if it needs at most this share of the time of float32."""
 ROUNDS = 5
 
 
@@ -32,11 +32,12 @@ def acting_precision(
     """The precision of a network that acts.
 
     Args:
-        policy: its precision decides, unless it is `auto`, or `int8`, which torch has not. Then
+        policy: its precision decides, unless it is `auto`, or `int8`, which only engines have. Then
             the resnet is measured, and every other network acts in float32.
         network: in float32, on the CPU.
         inputs: a batch of one.
-        now: time in seconds. The thread's own time does not count what other processes take.
+        now: time in seconds; by default CPU time of the thread, which other processes do not
+            lengthen.
     """
     if policy.precision == "bfloat16":
         return "bfloat16"

@@ -1,6 +1,6 @@
-"""Finished policies: a file, a folder or something from a hub that acts here and does not learn.
+"""Finished policies, which act and do not learn: from a file, a folder or a hub.
 
-What loads them is a factory: `exported.py` for files, `lerobot.py`, or a user's own.
+A factory loads them: that of `exported.py` for files, that of `lerobot.py`, or a user's own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PretrainedPolicy:
         action_space: Discrete, or a flat Box.
 
     Attributes:
-        answers_actions: what it chooses is taken as it is.
-        horizon: ticks that an answer is for.
+        answers_actions: its actions are executed without exploration.
+        horizon: number of ticks that an answer is for.
 
     Raises:
         UserError: it cannot be loaded, or does not fit the spaces.
@@ -70,7 +70,7 @@ class PretrainedPolicy:
         self.horizon = len(self._tried())
 
     def values(self, observation: npt.NDArray[Any]) -> Floats:
-        """The answer to an observation, for the ticks that come.
+        """The answer to an observation, for the next H ticks.
 
         Args:
             observation: (stack, ...) uint8 or float32.
@@ -81,7 +81,7 @@ class PretrainedPolicy:
         return np.atleast_2d(np.asarray(self._ask(observation), np.float32))
 
     def warm_up(self) -> None:
-        """Run it: a first call costs several times a steady one."""
+        """Call the policy: its first call takes several times as long as later ones."""
         for _ in range(3):
             self.values(self._zeros)
 
@@ -103,7 +103,7 @@ class PretrainedPolicy:
 
 
 def _outputs(action_space: spaces.Space[Any]) -> int:
-    """Discrete actions, or the components of one."""
+    """The number of discrete actions, or of the components of a continuous one."""
     if isinstance(action_space, spaces.Discrete):
         return int(action_space.n)
     assert isinstance(action_space, spaces.Box)

@@ -1,11 +1,11 @@
-"""Recurrent networks: what they see, and what they carry along from one inference to the next.
+"""Recurrent networks, which carry a state from one inference to the next.
 
-The contract, for the built-in one and for those of a user's factory: a module with an integer
-`state_size`, called with a batch of observations (B, *shape), one of states (B, state_size) float32
-and, in a run that has them, one of pending actions; it answers with what its head says, and with
-the states (B, state_size) that it leaves. A state of zeros is that of the beginning. One that has
-`encode` and `decide`, as `PolicyModule` has them, may do what takes long before it is given its
-state: learners then encode all frames of a batch at once.
+A recurrent network, built in or from a user's factory, is a module with an integer `state_size`. It
+is called with a batch of observations (B, *shape), one of states (B, state_size) float32 and, in a
+run that has them, one of pending actions. It answers with its head's output, and with the states
+(B, state_size) that it leaves. An episode begins with a state of zeros. A module that has `encode`
+and `decide`, as `PolicyModule` has, can do most of its work before it is given a state: learners
+then encode all frames of a batch at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rtagent.policy.heads import AnyHead
 
 
 def state_size_of(module: nn.Module) -> int:
-    """Numbers that a network carries along; 0: it is not recurrent."""
+    """How many numbers a network's state has; 0 if it is not recurrent."""
     return int(getattr(module, "state_size", 0))
 
 
@@ -36,11 +36,11 @@ def encoded(module: nn.Module, observations: Tensor) -> Tensor:
 def step(
     module: nn.Module, features: Tensor, states: Tensor, pending: tuple[Tensor, ...] = ()
 ) -> tuple[Tensor, Tensor]:
-    """The rest of one inference: what the head says (B, ...), and the states left (B, state_size).
+    """The rest of one inference: the head's output (B, ...), and the states left (B, state_size).
 
     Args:
         module: recurrent.
-        features: of `encoded`.
+        features: result of `encoded`.
         states: (B, state_size).
         pending: the pending actions, in a run that has them.
     """
@@ -53,20 +53,20 @@ class Lstm(nn.Module):
     """An encoder, an LSTM cell behind it, and a hidden layer with ReLU before the head.
 
     As the network of R2D2 (Kapturowski et al., Recurrent Experience Replay in Distributed
-    Reinforcement Learning, ICLR 2019), which is given no last action here: pending actions are.
+    Reinforcement Learning, ICLR 2019), but given the pending actions instead of the last action.
 
     Args:
-        encoder: from observations and what is pending to features.
-        features: their number.
-        actions: their number.
+        encoder: from observations and pending actions to features.
+        features: number of features.
+        actions: number of actions.
         hidden: units of the cell, and of the hidden layer for each stream of the head.
-        head: what it ends with.
-        pending: numbers of the pending actions.
+        head: of the network.
+        pending: how many numbers the pending actions are.
 
     Attributes:
-        state_size: of the cell's output and of its memory, side by side.
-        values: cell, hidden layer and head; they compute in float32, for what is carried along adds
-            up the rounding of every step.
+        state_size: length of a state, the cell's output and its memory side by side.
+        values: cell, hidden layer and head; they compute in float32, for the rounding errors of all
+            steps add up in the state.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Lstm(nn.Module):
     def forward(
         self, observations: Tensor, states: Tensor, pending: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See the contract above."""
+        """One inference, see the module."""
         return self.decide(self.encode(observations), states, pending)
 
     def encode(self, observations: Tensor) -> Tensor:
-        """(B, *shape) to features (B, n): as far as the encoder gets without pending actions."""
+        """(B, *shape) to features (B, n): the part that needs no pending actions."""
         features: Tensor = (self.encoder.encode if self._told else self.encoder)(observations)
         return features
 
     def decide(
         self, features: Tensor, states: Tensor, pending: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The rest of the way."""
+        """The rest of the network, see `step`."""
         inputs = (self.encoder.decide(features, pending) if self._told else features).float()
         with torch.autocast(inputs.device.type, enabled=False):
             answer, left = self.values(inputs, states)

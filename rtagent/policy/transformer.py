@@ -1,8 +1,8 @@
 """A small transformer over the last frames.
 
-It carries no state along. What inferences have in common is the frame ring, and every process sees
-all of it, whatever the others have finished: the last `env.frame_stack` frames, none left out. So
-there is no lag between inferences, and nothing that an algorithm must know to train it.
+It carries no state from one inference to the next. Every process sees the last `env.frame_stack`
+frames in the frame ring, whether other inferences have ended or not. So no state lags behind, and
+every algorithm can train it without changes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Transformer(PolicyModule):
     """Each frame is a token; two causal layers of attention; the newest frame's token decides.
 
     Layers are normalised first (Xiong et al., On Layer Normalization in the Transformer
-    Architecture, ICML 2020), places are learned, nothing is dropped.
+    Architecture, ICML 2020), positions are learned, and there is no dropout.
 
     Args:
-        shape: of an observation, (frames, n) or (frames, height, width), with colours behind.
-        actions: their number.
-        width: numbers of a token, and of the hidden layer for each stream of the head.
+        shape: of an observation: (frames, n), (frames, height, width) or (..., width, colours).
+        actions: number of actions.
+        width: length of a token, and units of the hidden layer for each stream of the head.
         scale: factor from observations to [0, 1].
-        head: what it ends with.
-        pending: numbers of the pending actions.
+        head: of the network.
+        pending: how many numbers the pending actions are.
 
     Raises:
         TooSmall: the frames are images, and too small.
@@ -66,7 +66,7 @@ class Transformer(PolicyModule):
         if self._cnn is None:
             tokens = self._prepare(observations, self.embedding.weight).flatten(2)
         else:
-            # Every frame is an observation of its own, colours are its channels.
+            # The convolutions see each frame by itself; colours are its channels.
             pictures = observations.flatten(0, 1).unsqueeze(1)
             tokens = self._cnn(pictures).view(count, frames, -1).to(self.embedding.weight.dtype)
         inputs = self.embedding(tokens) + self.places

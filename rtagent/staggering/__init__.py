@@ -1,6 +1,6 @@
 """Schedules for staggered inference processes, pure, and their simulator.
 
 "Riemer et al." here is M. Riemer, G. Subbaraj, G. Berseth and I. Rish, "Realtime Reinforcement
-Learning: Towards Rapid Asynchronous Deployment of Large Models". Imports nothing of rtagent but
-`rtagent.config`.
+Learning: Towards Rapid Asynchronous Deployment of Large Models". Of rtagent, imports only `config`
+and `clock`.
 """

@@ -1,8 +1,9 @@
-"""Adaptive staggering: frame tickets and a delay bound that follows the quantiles.
+"""Adaptive staggering: frame tickets, and a delay bound from quantiles of the inference time.
 
 Instead of spacing processes in time, each free process claims the next frame that needs an action
-and promises it for a tick D later. Nobody sleeps to keep a distance, so a slow inference costs its
-own frame alone. D is bound when the ticket is claimed: actions claimed in order are due in order.
+and promises the action for D ticks later. No process sleeps to keep a distance, so a slow inference
+delays only its own action. D is fixed when the ticket is claimed, so actions claimed in order are
+due in order.
 
 The plan and its windows are read and written under the claim lock only; see `state`.
 """
@@ -27,11 +28,11 @@ from rtagent.staggering.instructions import (
 from rtagent.staggering.state import BOUNDS, MAX_BOUND, WINDOW, Plan, StaggerState
 
 SLOWER_IN_A_ROW = 5
-"""Inference times above 1.05 T in a row that mean: the policy has become slower."""
+"""So many inference times above 1.05 T in a row mean that the policy has become slower."""
 FASTER_IN_A_ROW = 12
-"""Inference times below 0.7 mean in a row that mean: the policy has become faster."""
+"""So many inference times below 0.7 of the mean in a row mean that it has become faster."""
 ACCEPTED_LATE_RATE = 0.002
-"""Of the inferences; a single one is no rate, however few there have been."""
+"""Share of inferences that may be late; a single late one is accepted in any case."""
 MARGIN = 0.05
 """Ticks between the expected end of an inference and the tick that uses it."""
 
@@ -54,7 +55,7 @@ class Ticket:
 def adaptive(
     worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
-    """Work-conserving staggering with frame tickets; for the arguments see `Factory`.
+    """Staggering with frame tickets, see the module; for the arguments see `Factory`.
 
     Needs ceil(mean / tau_M) processes and a few more, also where inference times have heavy tails.
     """
@@ -75,19 +76,19 @@ def adaptive(
             continue
         answer = yield from infer(ticket.frame)
         late = answer.newest >= ticket.due
-        # The action does not depend on the accounts, so it need not wait for them.
+        # Deposited before the inference is accounted for, which takes a lock.
         at = yield from moment(Deposit(ticket.due, answer.frame))
         with lock:
             complete(state, members.processes, answer.tau, late, tick_seconds)
 
 
 def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:
-    """Take the next frame that needs an action, the newest being known; the claim lock is held."""
+    """Take the next frame that needs an action, `newest` being the newest; the lock is held."""
     plan = state.load()
     gap = 1.0
     if plan.held:
         gap = max(1.0, plan.total_ns * 1e-9 / plan.held / tick_seconds / processes)
-    # All processes together hold N tickets at most: beyond that, the frame numbers were restarted.
+    # There are at most N tickets: if one is further ahead, the frame numbers were restarted.
     if plan.next_frame > newest + (processes + 1) * gap + 2.0:
         plan.next_frame = float(newest)
     frame = max(math.ceil(plan.next_frame), newest, 0)
@@ -97,7 +98,7 @@ def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float)
 
 
 def settling(processes: int) -> int:
-    """Inferences from a start, a step or a process more until what is measured is believed."""
+    """Inferences after a start, a step change or a join, before lateness is counted."""
     return 4 * processes + 16
 
 
@@ -106,13 +107,13 @@ def complete(
 ) -> None:
     """Account for an inference of `tau` seconds; the claim lock is held.
 
-    Late says whether the tick it was promised for has passed.
+    `late` says whether the tick that it was promised for has passed.
     """
     plan = state.load()
     _notice_steps(state, plan, tau)
     settled = plan.samples - settling(processes)
     if settled == 1:
-        # While processes start they hold each other up: what that called for is over.
+        # Processes that start hold each other up: the bounds of that time are forgotten.
         plan.bounds = 0
     held = plan.held
     middle, high = (held - 1) // 2, math.ceil(0.95 * (held - 1))
@@ -130,7 +131,7 @@ def complete(
 
 
 def _notice_steps(state: StaggerState, plan: Plan, tau: float) -> None:
-    """Record `tau`; when it confirms a step change, forget what was before the step."""
+    """Record `tau`; when it confirms a step change, forget the inference times before it."""
     usual_ns = plan.total_ns / plan.held if plan.held else 0.0
     ns = state.record(plan, tau)
     plan.above = plan.above + 1 if 0.0 < 1.05 * plan.period * 1e9 < ns else 0
@@ -142,10 +143,11 @@ def _notice_steps(state: StaggerState, plan: Plan, tau: float) -> None:
 
 
 def _bound(state: StaggerState, plan: Plan, needed: int) -> None:
-    """D is the peak of what the last samples needed; a drop beyond 15 % forgets the old peak.
+    """Set D to the peak of the bounds that the last samples needed.
 
-    Since the peak never exceeds both the last D and what is needed now, an array that says
-    otherwise was damaged, and is forgotten too.
+    If much less is needed now, by 15 % and a tick, the older bounds are forgotten. Since the peak
+    never exceeds both the last D and what is needed now, an array that says otherwise was damaged,
+    and is forgotten too.
     """
     needed = min(needed, MAX_BOUND)
     if needed < 0.85 * plan.bound - 1.0:

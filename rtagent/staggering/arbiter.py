@@ -5,26 +5,26 @@ Order of preference at tick k (Riemer et al., Definition 1, with delays made exp
 1. the deposit meant for k; of several, the one computed from the newest frame, or what
    `merging.py` makes of them;
 2. else the newest late action, if it was computed from a newer frame than any executed before;
-3. else, if `fill` allows, a deposit already there for k+1 ... k+fill, counted as RE-USED;
+3. else, if `fill` allows, a deposit already there for k+1 ... k+fill, counted as re-used;
 4. else the default behaviour.
 
-Monotony: the frames of executed decisions never go back, save by rule 1: a deposit for exactly k
-is executed even when re-use has already run ahead of it, since its delay is the one the schedule
-promised. Rules 2 and 3 only ever move forward (3 may hold the frame it re-uses), so an action
-takes effect late at most once, and a deposit re-used at k is still executed at its own tick.
+The frames of executed decisions never go back, except by rule 1: a deposit for exactly k is
+executed even if a deposit of a newer frame has been re-used before, since its delay is the one that
+the schedule promised. Rules 2 and 3 never go back (3 may repeat the frame that it re-uses), so an
+action takes effect late at most once, and a deposit re-used at k is still executed at its own tick.
 
 A chunk, the actions of one inference for consecutive ticks, is a deposit for each of them.
 
-- Rule 1 takes for each tick the action of the newest observation that promises one. What stands in
-  a chunk behind its first position is executed where nothing newer has come, so it covers the ticks
-  of an inference that takes longer than usual, or whose process is gone.
-- Rule 2 takes of a chunk the action whose tick is nearest, so the last, and only if no tick is left
-  for which the chunk has one: else that one has been executed by rule 1, and what the chunk had for
-  ticks before it is no newer than what was executed. One chunk acts late once, as one action does.
-- Rule 3 re-uses first positions alone: who has a later one for k+1 has one for k.
+- Rule 1 takes for each tick the action of the newest observation that promises one. The later
+  actions of a chunk are executed where nothing newer has come, so they cover the ticks of an
+  inference that takes longer than usual, or whose process is gone.
+- Rule 2 takes the last action of a chunk, whose tick is the nearest, and only if the chunk has no
+  action left for this tick or a later one: otherwise rule 1 executes that action, and the earlier
+  actions of the chunk are no newer. A chunk acts late once, as a single action does.
+- Rule 3 re-uses only first actions: a chunk with a later action for k+1 has one for k, too.
 - A promise outlives its process, and the episode that it was made in: actions of a process that
   was killed, replaced or sent away, and of frames before a reset or a restart of the environment,
-  are executed, be they alone or in a chunk, until there is one from a newer frame.
+  are executed, single or in a chunk, until there is an action from a newer frame.
 
 The only memory is `last_frame`, the newest frame that an executed action was computed from; a
 restarted environment process takes it from the tick ledger.
@@ -54,12 +54,13 @@ class Deposited:
         worker: the inference worker that computed it.
         frame: the frame it was computed from.
         tick: the tick it is meant for.
-        action: whatever the environment executes.
+        action: what the environment executes.
         version: version of the weights it was computed with.
         registered_at: seconds on the drivers' clock.
-        log_probability: logarithm of the probability with which its policy drew it; 0 of a policy
-            that draws nothing.
-        pending: what the policy was told of other actions (`memory/pending.py`). If None, nothing.
+        log_probability: logarithm of the probability with which its policy drew it; 0 if the policy
+            draws no actions.
+        pending: the pending actions that the policy was given (`memory/pending.py`). If None, it
+            was given none.
         position: of the action in its chunk; the first, 0, is for the tick that was promised.
     """
 
@@ -81,9 +82,9 @@ class Lookup(Protocol):
         """The deposits meant for exactly `tick`."""
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
-        """The newest of the deposits with target < `tick` and frame > `newer_than_frame`.
+        """Of the deposits for ticks < `tick` with frame > `newer_than_frame`, the newest.
 
-        Newest by frame; of one frame, by target.
+        Newest by frame; of one frame, by tick.
         """
 
 
@@ -113,7 +114,7 @@ class Arbiter:
     Args:
         fill: how many ticks ahead a deposit may be re-used; 0 for strictly one action per tick.
         last_frame: newest frame an executed action was computed from, -1 if none.
-        merge: makes one deposit of those for one tick, see `merging.py`. If None, the newest.
+        merge: makes one deposit of those for a tick, see `merging.py`. If None, takes the newest.
     """
 
     def __init__(
@@ -146,5 +147,5 @@ class Arbiter:
 
 
 def newest(deposits: Sequence[Deposited]) -> Deposited:
-    """Of the deposits for one tick, at least one, the one that is executed."""
+    """The newest of one or more deposits for a tick: by frame, then by registration."""
     return max(deposits, key=lambda deposit: (deposit.frame, deposit.registered_at))

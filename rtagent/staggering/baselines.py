@@ -1,8 +1,8 @@
-"""What staggering is compared with: no spacing at all, and one process alone.
+"""Baselines for staggering: no spacing at all, and a single process.
 
 Sequential interaction of Riemer et al. is one process that acts and learns by turns (Fig. 1a):
-either an update comes between the frame and the action that answers it, or, so that the action is
-not kept waiting (Travnik et al., 2018), between the action and the next frame.
+either an update comes between the frame and the action that answers it, or, so that the action does
+not wait for it (Travnik et al., 2018), between the action and the next frame.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _at_once(
         if at.newest <= acted_on:
             at = yield from moment(WaitFrame(acted_on + 1))
             if at.newest <= acted_on:
-                # The driver was in a hurry, or the frame numbers were restarted.
+                # The driver's wait has ended early, or the frame numbers were restarted.
                 acted_on = min(acted_on, at.newest)
                 continue
         seen = None
@@ -53,12 +53,12 @@ def _at_once(
 
 
 unstaggered: Factory = partial(_at_once, "unstaggered", "beside")
-"""Everybody acts on the newest frame at once, whenever free."""
+"""Each process acts on the newest frame whenever it is free."""
 sequential: Factory = partial(_at_once, "sequential", "beside")
-"""One process acts on the newest frame whenever free, and learning goes on beside it: inaction
-1 - 1/x (Riemer et al., Remark 1).
+"""One process acts on the newest frame whenever it is free, and learning goes on beside it:
+inaction is 1 - 1/x (Riemer et al., Remark 1).
 
-`StaggerState.reset` forces N to 1, here and in the next two.
+`StaggerState.reset` forces N to 1, for this algorithm and the next two.
 """
 sequential_infer_learn: Factory = partial(_at_once, "sequential-infer-learn", "after")
 """One process acts on the newest frame, then waits for an update, then looks again."""

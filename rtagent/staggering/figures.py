@@ -17,8 +17,8 @@ from rtagent.staggering.arbiter import Source
 
 CONVERGED_SECONDS = 1.0
 BEYOND_P99 = 4.0 / 3.0
-"""So many times as far from the mean as the 99th percentile lies the 99.9th of a normal
-distribution."""
+"""Distance of the 99.9th percentile of a normal distribution from its mean, as a multiple of that
+of the 99th percentile."""
 
 
 class TickRecord(NamedTuple):
@@ -42,16 +42,23 @@ class TickRecord(NamedTuple):
 
 
 class ActionRecord(NamedTuple):
-    """One action that was registered, when (seconds), and whether any tick used it."""
+    """One action that was registered.
+
+    Attributes:
+        registered_at: seconds.
+        executed: whether any tick used it.
+    """
 
     registered_at: float
     executed: bool
 
 
 class Interaction(NamedTuple):
-    """The interaction time tau_I, see `interaction`; None where too few actions say.
+    """The interaction time tau_I, see `interaction`; None where there are too few actions.
 
-    Its mean, in the unit of the times, and its coefficient of variation; 0 is perfectly even.
+    Attributes:
+        mean: in the unit of the times.
+        cv: coefficient of variation; 0 is perfectly even.
     """
 
     mean: float | None
@@ -59,12 +66,12 @@ class Interaction(NamedTuple):
 
 
 class Figures(TypedDict):
-    """What a run is judged by; None where nothing is known.
+    """Figures of merit of a run; None where there is nothing to count.
 
-    Delays are ticks, over those that executed an action (agent or re-used); `interaction_mean`, in
-    ticks, and `gap_cv` are those of `interaction`; `overwritten_fraction` is that of the registered
-    actions that no tick used; `from_chunk_fraction` is that of the ticks that executed a later
-    action of a chunk.
+    Delays are in ticks, over the ticks that executed an action (agent or re-used);
+    `interaction_mean`, in ticks, and `gap_cv` are those of `interaction`; `overwritten_fraction` is
+    the share of registered actions that no tick used; `from_chunk_fraction` is the share of ticks
+    that executed a later action of a chunk.
     """
 
     inaction_fraction: float | None
@@ -79,7 +86,7 @@ class Figures(TypedDict):
 
 
 def inaction_fraction(ticks: Sequence[TickRecord], strict: bool = False) -> float | None:
-    """Fraction of ticks executed with the default behaviour; `strict` counts re-used ones too."""
+    """Share of ticks that executed the default behaviour; `strict` counts re-used actions too."""
     if not ticks:
         return None
     if strict:
@@ -90,8 +97,8 @@ def inaction_fraction(ticks: Sequence[TickRecord], strict: bool = False) -> floa
 def interaction(times: npt.ArrayLike) -> Interaction:
     """Time between two new actions of the agent reaching the environment, whatever the algorithm.
 
-    A re-used action is not new, and one that is replaced before its tick never gets there:
-    processes in step register five actions at once, of which one is executed.
+    A re-used action is not new, and an action that is replaced before its tick never gets there: of
+    five actions that processes in step register at once, one is executed.
 
     Args:
         times: of the ticks that executed a new action (`Source.AGENT`), in order; any unit.
@@ -147,15 +154,15 @@ def figures(
 def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = "adaptive") -> int:
     """Inference processes that keep inaction below 0.1 %.
 
-    For the slotted modes Remark 2 of Riemer et al., "Realtime Reinforcement Learning: Towards Rapid
-    Asynchronous Deployment of Large Models". `adaptive` needs the mean too, and a few more for the
-    frames on which inference times vary, one in ten, one at least; none more where even the 99.9th
+    For the slotted modes by Remark 2 of Riemer et al., "Realtime Reinforcement Learning: Towards
+    Rapid Asynchronous Deployment of Large Models". `adaptive` needs as many as the mean says, and
+    for varying inference times one in ten more, at least one; none more where even the 99.9th
     percentile takes no more ticks than the mean: the slack is then above the variation.
 
     Args:
         mean: inference time in seconds.
-        maximum: longest inference time in seconds; for `adaptive` the 99th percentile will do, and
-            the 99.9th is taken from it.
+        maximum: longest inference time in seconds; for `adaptive` the 99th percentile, from which
+            the 99.9th is estimated.
         tick: tau_M in seconds.
         algorithm: one of `register.LIVE`.
     """
@@ -173,5 +180,5 @@ def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = 
 
 
 def _ceil(ratio: float) -> int:
-    """Ceiling that forgives the last digits of a division."""
+    """The ceiling, at least 1, of a ratio whose last digits may be too large."""
     return max(1, math.ceil(ratio - 1e-9))

@@ -1,16 +1,16 @@
-"""Inference times for the simulator: distributions around a mean, and scripted slowdowns.
+"""Inference times of the simulator: distributions around a mean, and scripted slowdowns.
 
 | distribution | meaning of `spread` |
 |---|---|
 | constant | none |
 | gauss | standard deviation, as a fraction of the mean |
 | lognormal | sigma of the logarithm; the mean is kept |
-| outliers | see `outliers`: their share, or how much longer they take |
+| outliers | share of the outliers, or how much longer they take, see `outliers` |
 | drift | the mean grows by this fraction up to the middle of the run, and back: half a sine |
 | step | the mean grows by this fraction in the middle of the run |
 
-The last three have 2 % standard deviation besides: without any, processes that start in step stay
-in step for ever, which no real machine does.
+The last three have 2 % standard deviation besides: without it, processes that start in step stay in
+step for ever, which no real machine does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-DISTRIBUTIONS = ("constant", "gauss", "lognormal", "outliers", "drift", "step")
 USUAL_SPREAD = {
     "constant": 0.0, "gauss": 0.02, "lognormal": 0.5, "outliers": 0.01, "drift": 0.5, "step": 2.0
 }
-"""The spread of a simulation that was given none."""
+"""The spread of a simulation for which none is given, by distribution."""
+DISTRIBUTIONS = tuple(USUAL_SPREAD)
 OUTLIER_SHARE = 0.01
 OUTLIER_FACTOR = 10.0
 _BLOCK = 4096
@@ -64,7 +64,7 @@ class InferenceTimes:
         spread: see the module.
         seconds: length of the run.
         slowdowns: scripted.
-        rng: where all chance comes from.
+        rng: source of randomness.
     """
 
     def __init__(

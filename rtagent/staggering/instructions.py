@@ -1,9 +1,9 @@
-"""What a staggering algorithm asks of whoever drives it.
+"""The instructions that a staggering algorithm gives to its driver.
 
 An algorithm is a generator: it yields one instruction, is sent the reply, and goes on. It never
 sleeps, reads a clock or touches a process itself, so the same generator runs in an inference
 process over shared memory and in the virtual-time simulator. Times are seconds on the driver's
-clock, frames and ticks are numbered alike (tick k publishes frame k).
+clock; tick k publishes frame k.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Inferred:
 class Learn:
     """Let the learner make one update, and wait until it has. Reply: Moment.
 
-    Where there is no learner, or it has nothing to learn from, or it does not answer in time, the
-    reply comes without an update.
+    If there is no learner, or it has nothing to learn from, or does not answer in time, the reply
+    comes without an update.
     """
 
 
@@ -123,7 +123,7 @@ def moment(
 
 
 def infer(frame: int | None) -> Generator[Instruction, Reply, Inferred]:
-    """Yield an `Infer` and give back its answer."""
+    """Yield an `Infer`, which is answered with an Inferred."""
     reply = yield Infer(frame)
     if not isinstance(reply, Inferred):
         raise TypeError(f"Infer must be answered with Inferred, not {reply!r}")

@@ -1,7 +1,7 @@
-"""What becomes of several actions that are promised for one tick: pure functions of the deposits.
+"""Merges the actions that several inferences promise for one tick: pure functions of the deposits.
 
-Each inference process keeps its newest promise for a tick, so there are at most as many as there
-are processes.
+Each inference process keeps its newest promise for a tick, so there are at most as many deposits as
+processes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rtagent.config import Merging
 from rtagent.staggering.arbiter import Deposited, newest
 
 Merge: TypeAlias = Callable[[Sequence[Deposited]], Deposited]
-"""From the deposits for one tick, at least one, to the one that is executed."""
+"""From one or more deposits for a tick to the one that is executed."""
 
 WEIGHT_DECAY = 0.01
 """m of the ensemble."""
 
 
 def ensemble(deposits: Sequence[Deposited]) -> Deposited:
-    """The weighted mean of continuous actions, under the name of the newest.
+    """The newest deposit, with the weighted mean of all its continuous actions.
 
     Zhao, Kumar, Levine, Finn, Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware
     (arXiv:2304.13705), Algorithm 2: the weight of the i-th oldest action, i from 0, is exp(-m i).
@@ -39,4 +39,4 @@ def ensemble(deposits: Sequence[Deposited]) -> Deposited:
 
 
 MERGES: Mapping[Merging, Merge] = {"newest": newest, "ensemble": ensemble, "prefix": newest}
-"""By `policy.chunk`. What is new of a prefix is not its merging but what the policy is given."""
+"""By `policy.chunk`. `prefix` differs from `newest` in what the policy is given."""

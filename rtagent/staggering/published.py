@@ -3,13 +3,13 @@
 One departure: line 13 of Algorithm 1 (register the action) is read as standing outside the `else`.
 Taken to the letter, an action whose inference time ties or sets the maximum is dropped, and with a
 constant inference time nothing ever acts. `dist` is not defined in the paper; it is read as the
-directed distance (num - threadnum) mod N, without which no spacing results. "Register" means: for
-the next tick. Every other defect stands: the sleep comes before the zeroing, so that delays others
-add meanwhile are lost; the sleep is for the maximum of before; nothing pulls a process back that
-overslept; one outlier raises the maximum for ever; and line 15 of Algorithm 2 does the opposite of
-its comment.
+directed distance (num - threadnum) mod N, without which no spacing results. An action is registered
+for the next tick. All other defects are kept: a delay is zeroed after the sleep, so what other
+processes add meanwhile is lost; the sleep is for the maximum before this inference; a process that
+overslept stays late; one outlier raises the maximum for ever; and line 15 of Algorithm 2 does the
+opposite of its comment.
 
-`period` of the plan is the estimate, `delays` are the accumulated delays.
+`Plan.period` is the estimate, `StaggerState.delays` are the accumulated delays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rtagent.staggering.instructions import (
 from rtagent.staggering.state import MAX_SECONDS, StaggerState
 
 EPSILON = 1e-6
-"""The paper's epsilon in seconds: spreads the very first inferences."""
+"""The paper's epsilon, seconds: spreads the first inferences."""
 
 Account = Callable[[StaggerState, int, float], float]
 """(state, worker, tau) -> seconds to sleep before the action is registered."""
@@ -72,7 +72,7 @@ def _account_maximum(state: StaggerState, worker: int, tau: float) -> float:
 
 
 def _account_expected(state: StaggerState, worker: int, tau: float) -> float:
-    """Lines 6 to 15 of Algorithm 2; the new estimate is then the old one of the next pass."""
+    """Lines 6 to 15 of Algorithm 2."""
     plan = state.load()
     plan.actions += 1
     plan.tau_total += tau

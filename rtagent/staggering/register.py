@@ -16,10 +16,10 @@ from rtagent.staggering.published import published_expected_time, published_maxi
 from rtagent.staggering.slots import expected_time, maximum_time
 
 LIVE = ("adaptive", "maximum-time", "expected-time")
-"""The algorithms for use; the first is the default. The others are there for comparison."""
+"""The algorithms for use; the first is the default. All others are for comparison."""
 
 PROMISING = frozenset({"adaptive"})
-"""The algorithms that promise an action for a tick; the others register for the next one."""
+"""The algorithms that promise an action for a tick; all others register it for the next tick."""
 
 ALGORITHMS: Mapping[str, Factory] = {
     "adaptive": adaptive,

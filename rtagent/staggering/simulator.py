@@ -1,7 +1,7 @@
-"""Staggering in virtual time: the generators and the arbiter that run live, without the world.
+"""Staggering in virtual time: the generators and the arbiter of a live run, without a world.
 
-The world is a clock here, and an inference is the time that it takes: what counts is when actions
-come, and from which frame. Whole runs are simulated by `rtagent.virtual`.
+There are only ticks and inference times: the result is when actions come, and from which frame.
+Whole runs are simulated by `rtagent.virtual`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rtagent.staggering.state import StaggerState
 from rtagent.staggering.virtual_workers import VirtualWorkers, exponential
 
 MOST = 1024
-"""Processes; more than a machine runs (`state.MAX_PROCESSES`)."""
+"""Processes that can be simulated; a machine runs at most `state.MAX_PROCESSES`."""
 LONGEST_CHUNK = 1024
 _START_PHASE = 0.37
 """Ticks after tick 0 at which the processes start: in step with each other, not with the ticks."""
@@ -30,7 +30,7 @@ _START_PHASE = 0.37
 
 @dataclass(frozen=True, slots=True)
 class SetProcesses:
-    """From second `at` on, N is `processes`; who leaves finishes its inference, then idles."""
+    """From second `at` on, N is `processes`; a process that leaves finishes its inference."""
 
     at: float
     processes: int
@@ -38,7 +38,7 @@ class SetProcesses:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """At second `at` the process of `worker` is killed; nobody is told."""
+    """At second `at` the process of `worker` is killed; the ring still names it."""
 
     at: float
     worker: int
@@ -62,7 +62,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class Disturb:
-    """At second `at` something is done to the shared state: an owner's decision, or damage."""
+    """At second `at` the shared state is changed: by its owner, or by damage."""
 
     at: float
     apply: Callable[[StaggerState], None]
@@ -83,10 +83,10 @@ class SimulationConfig:
         seconds: length of the run.
         rate_hz: ticks per second.
         fill: see `arbiter`.
-        chunk: actions of consecutive ticks that each inference answers with.
+        chunk: how many consecutive ticks each inference answers with actions for.
         sleep_overshoot_s: mean of the exponential oversleep of every wait.
         tick_jitter_s: mean of the exponential lateness of every tick.
-        events: what happens meanwhile.
+        events: changes during the run.
     """
 
     algorithm: str = "adaptive"
@@ -123,7 +123,7 @@ class SimulationResult:
     """What was executed, and what was registered.
 
     Attributes:
-        config: the run.
+        config: of the run.
         ticks: one record per tick.
         actions: one record per registered action, in order of registration.
     """
@@ -170,7 +170,7 @@ class _ActionStore:
         if deposit.tick > newest_tick:
             self._by_tick[deposit.tick].append(deposit)
         elif self._newest_late is None or deposit.frame >= self._newest_late.frame:
-            # One that was registered in time and not executed is older than the one that was.
+            # Deposits that were in time but not executed are older than what was executed.
             self._newest_late = deposit
 
     def at(self, tick: int) -> Sequence[Deposited]:
@@ -220,11 +220,11 @@ class Simulation:
         for tick, at in enumerate(self._tick_times):
             self._advance(at)
             choice = arbiter.choose(tick, self._store)
-            delay = 0 if choice.payload is None else tick - choice.frame
-            position = 0 if choice.payload is None else choice.payload.position
+            deposit, delay, position = choice.payload, 0, 0
+            if deposit is not None:
+                delay, position = tick - deposit.frame, deposit.position
+                self._store.executed.add(_answer_of(deposit))
             records.append(TickRecord(tick, choice.source, delay, choice.frame, at, position))
-            if choice.payload is not None:
-                self._store.executed.add(_answer_of(choice.payload))
             self._store.forget(tick)
             self._workers.publish(tick)
         actions = [
@@ -233,15 +233,15 @@ class Simulation:
         ]
         return SimulationResult(self.config, records, actions)
 
-    # ---- what the workers ask for
+    # ---- what the workers do
 
     def infer(self, worker: int, frame: int) -> float:
-        """The time of an inference."""
+        """Draw the time of an inference."""
         tau = self._tau.draw(self._workers.now)
         return tau * self._outliers.pop() if self._outliers else tau
 
     def deposit(self, worker: int, instruction: Deposit) -> None:
-        """Keep what was registered."""
+        """Keep the deposits of an inference."""
         now = self._workers.now
         for position in range(self.config.chunk):
             tick = instruction.tick + position
@@ -249,13 +249,13 @@ class Simulation:
             self._store.put(deposit, self._workers.newest)
 
     def learn(self) -> float:
-        """Nobody learns."""
+        """There are no updates."""
         return 0.0
 
-    # ---- what is scripted
+    # ---- scripted events
 
     def _advance(self, until: float) -> None:
-        """Everything that happens before the tick at `until`."""
+        """Let everything happen that is due before the tick at `until`."""
         while self._script and self._script[0].at < until:
             event = self._script.pop(0)
             self._workers.advance(max(event.at, self._workers.now))
@@ -281,5 +281,5 @@ class Simulation:
 
 
 def _answer_of(deposit: Deposited) -> tuple[int, float]:
-    """What tells the inference that a deposit comes from."""
+    """Identifies the inference that a deposit comes from."""
     return deposit.worker, deposit.registered_at

@@ -1,9 +1,9 @@
-"""Absolute slots: the paper's two algorithms with a restoring force.
+"""Absolute slots: Algorithms 1 and 2 of Riemer et al., made robust against oversleeping.
 
 The published pseudocode spaces processes with relative sleeps, so every oversleep shifts a process
-for good. Here slot (c, i) stands at epoch + (c N + i) T/N for ever, whoever was late before, and a
-process always returns to its own slots. `maximum_time` is Algorithm 1 of Riemer et al. on slots,
-`expected_time` its Algorithm 2.
+for good. Here slot (c, i) stands at epoch + (c N + i) T/N for ever, whichever process was late
+before, and a process always returns to its own slots. `maximum_time` is Algorithm 1 on slots,
+`expected_time` is Algorithm 2.
 
 The plan (epoch, T, base) is read and written under the claim lock only; see `state`.
 """
@@ -30,11 +30,11 @@ Revise = Callable[[Plan, StaggerState, int], float | None]
 """(plan, state, inference time in ns, already recorded) -> a new T in seconds, or None."""
 
 _FAR_AHEAD = 1.0
-"""Seconds beyond one T at which an epoch in the future is taken for damage."""
+"""An epoch that lies further in the future than one T and so many seconds is damaged."""
 
 
 def slot_after(plan: Plan, position: int, processes: int, earliest: float, used: float) -> float:
-    """The smallest slot of a ring position that is not before `earliest` and not used yet, seconds.
+    """The first slot of a ring position that is not before `earliest` and not used yet, seconds.
 
     Args:
         plan: gives epoch, T and base.
@@ -85,8 +85,8 @@ def _slotted(
 def _tolerance(plan: Plan, members: Membership) -> float:
     """How late a slot may still be taken, in seconds.
 
-    None while T settles, nor (see the caller) for the first slot of a process in this ring: where
-    inference times do not vary, nobody ever has the time to catch up what is granted here.
+    0 while T settles, and (see the caller) for the first slot of a process in this ring: where
+    inference times do not vary, a process can never catch up what it was late at first.
     """
     if plan.samples < 2 * members.processes:
         return 0.0
@@ -94,7 +94,7 @@ def _tolerance(plan: Plan, members: Membership) -> float:
 
 
 def _ready(state: StaggerState, now: float, tick_seconds: float) -> Plan:
-    """The plan, with a T and an epoch that can be used."""
+    """The plan, with T and epoch repaired if they cannot be used."""
     plan = state.load()
     unusable = plan.period <= 0.0
     if unusable:

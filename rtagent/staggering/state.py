@@ -5,23 +5,24 @@ Why this is correct
 Layout: a membership block, a plan block, then four arrays.
 
 * **Membership** (algorithm, processes, ring) is written by the owner alone (the supervisor), with
-  `reset`, `join`, `leave` and `resize`, while it holds the claim lock. Workers only read it.
+  `reset`, `join` and `leave`, while it holds the claim lock. Workers only read it.
 * **Plan and arrays** are written by whichever worker holds the claim lock, and by the owner while
   it holds it. The lock is the kernel's: it is free again the moment its holder is killed.
 
 A holder can be killed anywhere, so whatever it leaves must be recognisable:
 
-* Each block is written in one copy and carries its CRC32. `load` turns a torn plan into a *fresh*
-  one (no samples, nothing anchored), from which every algorithm starts as it does after `reset`.
+* Each block is written in one copy and carries its CRC32. In place of a torn plan `load` returns a
+  fresh one (no samples, no anchor), from which every algorithm starts as it does after `reset`.
   A torn membership block is ignored in favour of the last good one that this process has read.
 * A sample enters its array before the plan that counts it is stored. A kill between the two leaves
   the array's sum different from the plan's, and the window is forgotten. The comparison is exact
   because inference times are whole nanoseconds.
 * Every index is taken modulo its array's length, and no loop runs over a number found here.
 
-The membership may be read without the lock: a torn read is simply not believed, whatever the order
-in which its words arrive. The plan may not where a fresh one would mislead, so every algorithm
-loads it under the lock, which orders loads and stores on every processor (`memory/robust_lock.py`).
+The membership may be read without the lock: a torn read is recognised, whatever the order in which
+its words arrive. A fresh plan in place of a torn one would mislead an algorithm, so every algorithm
+loads the plan under the lock, which orders loads and stores on every processor
+(`memory/robust_lock.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ WINDOW = 1024
 BOUNDS = 512
 """Delay bounds remembered: D is their peak."""
 MAX_SECONDS = 3600.0
-"""No inference takes longer; a figure beyond it is damage."""
+"""No inference takes longer; a larger figure is damaged."""
 MAX_BOUND = 4096
 """Longest delay bound in ticks."""
 ALGORITHM_NAMES = (
@@ -64,7 +65,7 @@ _MASK = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who takes part, as its owner decided.
+    """The algorithm and the workers that take part, as the owner decided.
 
     Attributes:
         changes: how many times the owner has written this block.
@@ -95,12 +96,12 @@ class Plan:
         bound: adaptive; D in ticks.
         samples: inference times recorded since the window was last cut.
         total_ns: sum of the inference times in the window.
-        above: inference times in a row well above what is usual.
-        below: inference times in a row well below what is usual.
+        above: inference times in a row well above the usual one.
+        below: inference times in a row well below the usual one.
         flags: lateness flags recorded since the window was last cut.
         bounds: delay bounds recorded since that window was last cut.
-        actions: published expected time; a_tot.
-        tau_total: published expected time; tau_tot in seconds.
+        actions: published-expected-time; a_tot.
+        tau_total: published-expected-time; tau_tot in seconds.
     """
 
     generation: int = 0
@@ -143,7 +144,7 @@ _FIELDS = attrgetter(*(field.name for field in fields(Plan)))
 class StaggerState:
     """A view of the shared memory; every process makes its own over the same buffer.
 
-    Its writers hold the claim lock: workers for the plan and the arrays, the owner for all of it.
+    Writers hold the claim lock: workers for the plan and the arrays, the owner for everything.
 
     Args:
         buffer: writable, at least `nbytes(most)` long (bytearray, mmap, memoryview). It stays
@@ -171,11 +172,11 @@ class StaggerState:
 
     @staticmethod
     def nbytes(most: int = MAX_PROCESSES) -> int:
-        """Size in bytes of the memory that so many processes share at most."""
+        """Bytes of shared memory for at most so many processes."""
         blocks = 2 * _CRC.size + _members(most).size + _PLAN.size
         return blocks + WINDOW * 8 + most * 8 + BOUNDS * 2 + WINDOW
 
-    # ---- membership: the owner's
+    # ---- membership, written by the owner
 
     @property
     def membership(self) -> Membership:
@@ -200,16 +201,8 @@ class StaggerState:
         """N, the number of inference processes that take part."""
         return self.membership.processes
 
-    @property
-    def generation(self) -> int:
-        """Changes whenever (T, epoch, N), the algorithm or the membership does.
-
-        Read without the lock it is only a hint: a torn plan shows yet another number.
-        """
-        return self.load().generation
-
     def reset(self, algorithm: str, epoch_time: float, processes: int) -> None:
-        """Start over: workers 0..processes-1, nothing measured yet. The owner repairs with this.
+        """Start over with workers 0..processes-1 and no measurements; the owner repairs with this.
 
         Args:
             algorithm: a name of `ALGORITHM_NAMES`; the sequential ones force one process.
@@ -221,7 +214,7 @@ class StaggerState:
         if not 1 <= processes <= self._most:
             raise ValueError(f"processes: must be 1 to {self._most}, not {processes}")
         ring = range(1 if algorithm.startswith("sequential") else processes)
-        generation = self.generation
+        generation = self.load().generation
         self.delays[:] = 0.0
         self._write_membership(algorithm, tuple(ring))
         self.store(Plan(generation=generation + 1, epoch=epoch_time))
@@ -229,8 +222,8 @@ class StaggerState:
     def join(self, worker: int, now: float) -> None:
         """Let worker `worker` take part from `now` (seconds) on.
 
-        Of the inference times the newest are kept, one for each worker: a start holds the others
-        up, and what was measured meanwhile says little of what comes.
+        Only the newest inference times are kept, one for each worker: a start holds other processes
+        up, and what was measured meanwhile says little about later times.
         """
         if not 0 <= worker < self._most:
             raise ValueError(f"worker: must be 0 to {self._most - 1}")
@@ -241,7 +234,7 @@ class StaggerState:
             self.store(plan)
 
     def leave(self, worker: int, now: float) -> None:
-        """Let worker `worker` take part no longer; the last one stays."""
+        """Let worker `worker` take part no longer; the last worker stays."""
         ring = self.membership.ring
         if worker in ring and len(ring) > 1:
             self._change_ring(now, lambda ring: tuple(each for each in ring if each != worker))
@@ -265,7 +258,7 @@ class StaggerState:
         return ns
 
     def keep_last(self, plan: Plan, count: int) -> None:
-        """Forget all inference times and lateness flags save the last `count` inference times."""
+        """Forget all lateness flags, and all but the last `count` inference times."""
         newest = plan.samples + np.arange(-count, 0)
         self.tau_ns[:count] = self.tau_ns[newest % WINDOW]
         plan.samples = count
@@ -273,7 +266,7 @@ class StaggerState:
         plan.above = plan.below = plan.flags = 0
 
     def _change_ring(self, now: float, change: Callable[[Ring], Ring]) -> None:
-        """Change the ring, turned so that the owner of the next slot comes first."""
+        """Change the ring, rotated so that the owner of the next slot comes first."""
         old = self.membership
         plan = self.load()
         if plan.period > 0.0:
@@ -291,10 +284,10 @@ class StaggerState:
         body = self._members.pack(changes, code, len(ring), *padded)
         self.memory[: _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
 
-    # ---- plan: the claim lock's holder's
+    # ---- plan, written by the holder of the claim lock
 
     def load(self) -> Plan:
-        """The plan as last stored; a fresh one if that was torn, or is being stored right now."""
+        """The plan that was stored last; a fresh one if it is torn or just being stored."""
         (crc,) = _CRC.unpack_from(self.memory, self._plan_at)
         at = self._plan_at + _CRC.size
         body = bytes(self.memory[at : at + _PLAN.size])
@@ -304,7 +297,7 @@ class StaggerState:
         return plan
 
     def store(self, plan: Plan) -> None:
-        """Make `plan` the one that everybody reads."""
+        """Write the plan that all processes read."""
         plan.generation &= _MASK
         body = _PLAN.pack(*_FIELDS(plan))
         at = self._plan_at
@@ -316,10 +309,10 @@ def _members(most: int) -> struct.Struct:
 
 
 def anchor(plan: Plan, now: float, period: float, processes: int) -> None:
-    """Give the plan a new T without moving the slot that comes next.
+    """Give the plan a new T without moving the next slot.
 
-    The first slot of the old plan that is not before `now` becomes slot 0 of the new one, and
-    keeps its owner; so no process is asked to act earlier or later than it expected to next.
+    The first slot of the old plan that is not before `now` becomes slot 0 of the new plan, and
+    keeps its owner; so the next process acts neither earlier nor later than it expected.
 
     Args:
         plan: changed in place.

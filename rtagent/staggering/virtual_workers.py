@@ -1,9 +1,9 @@
 """Inference processes in virtual time: the generators that run live, without the processes.
 
-A discrete-event simulation. The ends of waits and inferences are events, and so is whatever else
-is scheduled with `call_at`; what an algorithm asks for that needs no waiting is answered on the
-spot. Who owns the clock publishes frames and advances the time; at equal times the tick comes
-first: an action registered at the very moment of a tick has missed it.
+A discrete-event simulation. The ends of waits and inferences are events, as is everything that is
+scheduled with `call_at`; an instruction that needs no waiting is answered at once. The owner of the
+clock publishes frames and advances the time; at equal times the tick comes first: an action
+registered at the very moment of a tick has missed it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _BLOCK = 4096
 
 
 class Surroundings(Protocol):
-    """What inferences, actions and updates are, where they are more than their times."""
+    """What is done when a worker infers, deposits or learns."""
 
     def infer(self, worker: int, frame: int) -> float:
-        """An inference of worker `worker` on frame `frame` begins; seconds that it takes."""
+        """Begin an inference of worker `worker` on frame `frame`; seconds that it takes."""
 
     def deposit(self, worker: int, instruction: Deposit) -> None:
-        """Worker `worker` registers the action that it computed last."""
+        """Register the action that worker `worker` computed last."""
 
     def learn(self) -> float:
-        """An update begins; seconds until it is applied, 0 if there is none to make."""
+        """Begin an update; seconds until it is applied, 0 if there is none to make."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class VirtualWorkers:
         state: of staggering.
         tick_seconds: tau_M.
         oversleep: seconds by which each wait ends late, one after the other.
-        surroundings: see there.
+        surroundings: carries out inferences, deposits and updates.
 
     Attributes:
         now: seconds.
@@ -86,7 +86,7 @@ class VirtualWorkers:
         self._workers: dict[int, _Worker] = {}
 
     def call_at(self, when: float, call: Callable[[], object]) -> None:
-        """Call something at a time; calls of the same time keep their order."""
+        """Call a function at a time; calls of the same time keep their order."""
         self._order += 1
         heapq.heappush(self._due, (when, self._order, call))
 
@@ -98,25 +98,25 @@ class VirtualWorkers:
         self.now = until
 
     def publish(self, frame: int) -> None:
-        """A frame is there: wake who waits for it."""
+        """Publish a frame, and wake the workers that wait for it."""
         self.newest = frame
         for worker in self._waiting.pop(frame, ()):
             self.call_at(self.now + next(self._oversleep), partial(self._resume, worker))
 
     def start(self, number: int) -> None:
-        """A process begins, in the place of the one of that number, if there is one."""
+        """Start a process; one of the same number, if there is one, is killed."""
         self.kill(number)
         worker = _Worker(number, self._algorithm(number))
         self._workers[number] = worker
         self._perform(worker, next(worker.algorithm))
 
     def start_new(self, number: int) -> None:
-        """A process begins, unless it is there."""
+        """Start a process, unless there is one of that number."""
         if number not in self._workers:
             self.start(number)
 
     def kill(self, number: int) -> None:
-        """A process is killed; nobody is told."""
+        """Kill a process, if there is one of that number; the ring still names it."""
         worker = self._workers.pop(number, None)
         if worker is not None:
             worker.alive = False
@@ -127,7 +127,7 @@ class VirtualWorkers:
         return factory(number, self.state, nullcontext(), self._tick_seconds)
 
     def _resume(self, worker: _Worker, inferred: tuple[int, float] | None = None) -> None:
-        """A wait has ended, or an inference: its frame, and the seconds that it took."""
+        """Go on after a wait, or after an inference, given its frame and seconds."""
         if not worker.alive:
             return
         reply: Reply = self._moment()

@@ -1,7 +1,6 @@
 """Whole runs in virtual time: environment, staggering, delays and learning without the waiting.
 
-The parts are those of a live run; what takes time here is only what is said to. Imports what the
-environment, inference and learning processes do.
+The parts are those of a live run, on a virtual clock. May import everything that lies below.
 """
 
 from rtagent.virtual.result import VirtualRun

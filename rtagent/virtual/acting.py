@@ -1,10 +1,10 @@
-"""Inference processes of a virtual run: the live driver, which is told how long it takes.
+"""Inference processes of a virtual run: the live driver, with a given inference time.
 
-All share one network. An inference is computed where it begins, so the weights that it uses are
-those of its beginning, as in a live run; they are adopted the moment they are published. Where the
-policy is told what is pending, which it asks in the end (`memory/pending.py`), it is computed
-there, by the weights of then. What a recurrent policy begins with is that of the beginning in any
-case, and what it leaves is there for others when the inference would be over.
+All processes share one network. An inference is computed when it begins, so it uses the weights of
+its beginning, as in a live run; weights are adopted the moment they are published. A policy that is
+given the pending actions asks for them late (`memory/pending.py`), so its inference is computed
+when it ends, by the weights of that time. The state of a recurrent policy is always that of the
+beginning, and the state that it leaves is there for others when the inference ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class VirtualDriver(Driver):
 
     Args:
         context: of this worker; its clock stands still while anything is computed.
-        policy: of all of them.
+        policy: shared by all processes.
         weights: of the policy.
         inference_s: seconds of an inference without injected latency.
     """
@@ -38,7 +38,7 @@ class VirtualDriver(Driver):
         self._published, self._inference_s = weights, inference_s
 
     def begin(self, frame: int) -> float:
-        """Compute the action that answers a frame; seconds that this takes."""
+        """Begin an inference on a frame; seconds that it takes."""
         if self._reader is None:
             self._compute(frame)
         elif self._carried is not None:
@@ -64,4 +64,4 @@ class VirtualDriver(Driver):
         return draw(wanted.injected_latency_ms / 1e3, kind, spread, self._rng)
 
     def _pad(self, start: Any) -> None:
-        """Nothing: how long it takes is said by `begin`."""
+        """Do not wait: `begin` says how long the inference takes."""

@@ -1,8 +1,8 @@
-"""Learners of a virtual run: the live learner, cut in two between a gradient and its application.
+"""Learners of a virtual run: the live learner, whose gradients are computed and applied apart.
 
 A gradient is computed on the weights that are there when it begins, and applied, in turn, when it
-would be ready: so its staleness is what it is live. A learner that finds nothing to do looks again
-as soon as a live one would.
+would be ready: so its staleness is that of a live run. A learner that finds nothing to do looks
+again as soon as a live one would.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class VirtualLearners:
     """All learners of a run.
 
     Args:
-        contexts: of each; their clock is that of the run.
+        contexts: one of each learner, with the clock of the run.
         workers: keep the time.
-        update_s: how long updates take.
+        update_s: seconds of an update.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class VirtualLearners:
                 self._look_again(index)
 
     def learn(self) -> float:
-        """One update, for which acting waits; seconds that it takes, 0 if there is none to make."""
+        """Begin an update for which acting waits; its seconds, 0 if there is none to make."""
         computed = self._learners[0].compute() if self._learners else None
         if computed is None:
             return 0.0
@@ -53,7 +53,7 @@ class VirtualLearners:
         return seconds
 
     def save(self) -> None:
-        """Write a checkpoint, if anybody learns."""
+        """Write a checkpoint, if there is a learner."""
         for learner in self._learners[:1]:
             learner.new_checkpoint_writer().write()
 
@@ -65,14 +65,14 @@ class VirtualLearners:
             self._at(self._update_s(computed.size), partial(self._finish, index, computed))
 
     def _finish(self, index: int, computed: Computed) -> None:
-        """Apply a gradient if it is its turn, and those that have waited for that."""
+        """Apply a gradient in its turn, and those that have waited for it."""
         self._ready[index] = computed
         while (index := self._next()) >= 0:
             self._learners[index].apply(self._ready.pop(index))
             self._at(0.0, partial(self._look_again, index))
 
     def _next(self) -> int:
-        """The learner whose gradient is applied now; -1 if nobody's is."""
+        """The learner whose gradient is applied now; -1 if there is none."""
         context = self._contexts[0]
         ring, turns = context.desired.learner_ring, context.world.turns
         in_turn = context.desired.learning.order == "round-robin"

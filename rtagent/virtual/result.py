@@ -1,4 +1,4 @@
-"""What came of a run in virtual time: its ledger, and figures counted from it."""
+"""The result of a run in virtual time: its ledger, and figures counted from it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class VirtualRun:
     """A finished run.
 
     Attributes:
-        rows: of the tick ledger, all of them; see `memory.ledger.row_dtype`. Times begin with 0.
+        rows: all rows of the tick ledger; see `memory.ledger.row_dtype`. Times begin with 0.
         rate_hz: ticks per second.
-        updates: applied over the run.
+        updates: number of updates applied over the run.
         inference_s: seconds of an inference without injected latency.
         update_s: seconds of an update.
-        weights: (parameters,) what acts at the end.
+        weights: (parameters,) the weights that act at the end.
     """
 
     rows: Rows
@@ -38,7 +38,7 @@ class VirtualRun:
     weights: Floats
 
     def figures(self, since_s: float = 0.0) -> dict[str, Any]:
-        """As `figures_since`, and `updates`, those of the whole run."""
+        """As `figures_since`, and `updates` of the whole run."""
         return {**figures_since(self.rows, since_s), "updates": self.updates}
 
     @property
@@ -53,16 +53,16 @@ class VirtualRun:
 
 
 def figures_since(rows: Rows, since_s: float = 0.0) -> dict[str, Any]:
-    """Figures of a ledger's rows, from a second on; of a live run or a virtual one.
+    """Figures of the rows of a live or a virtual run, from a second on.
 
     Args:
-        rows: from the first one on, whose time is 0.
-        since_s: seconds.
+        rows: of the ledger, from the first one on, whose time is 0.
+        since_s: rows before this second are left out.
 
     Returns:
         `ticks`, `inaction_fraction` (default behaviour), `strict_inaction_fraction` (re-used
         actions, too), `delay_ticks` (how often each delay was executed), `delay_mean` (ticks),
-        `interaction_ms`, `interaction_cv`, `episodes` that ended, `mean_return`; None if there
+        `interaction_ms`, `interaction_cv`, `episodes` that ended, `mean_return`; None where there
         is nothing to count.
     """
     ends_s, returns = finished_episodes(rows)

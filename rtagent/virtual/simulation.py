@@ -1,10 +1,11 @@
-"""A whole run in virtual time, in one process: what is configured, as fast as it can be computed.
+"""A whole run in virtual time, in one process, as fast as it can be computed.
 
-Why it says what a live run would. World memory, ticks, arbiter, drivers, staggering, replay and
-updates are those of the live processes; only their clock is another one. An inference or an update
-is computed when it begins, in no time, and counts when it would be over. The time of an inference
-is drawn from the injected latency, or given; that of an update is given; what is not given is
-measured once. All chance comes from the seed: with given times, two runs are the same to the bit.
+Why its results are those of a live run. World memory, ticks, arbiter, drivers, staggering, replay
+and updates are those of the live processes; only the clock is another one. An inference or an
+update is computed when it begins, in no time, and takes effect when it would be over. The time of
+an inference is given, or drawn from the injected latency; that of an update is given. A time that
+is not given is measured once. All randomness comes from the seed: with given times, two runs are
+the same to the bit.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ from rtagent.virtual.learning import UpdateTime, VirtualLearners
 from rtagent.virtual.result import VirtualRun
 
 OVERSLEEP_S = 100e-6
-"""Mean by which a wait of an inference process ends late."""
+"""Mean seconds by which a wait of an inference process ends late."""
 TICK_LATENESS_S = 200e-6
-"""Mean by which a tick is late."""
+"""Mean seconds by which a tick is late."""
 START_TICKS = 0.37
-"""Inference processes begin together, so long after the first tick."""
+"""Ticks after the first one at which all inference processes begin."""
 TICKS_PER_LOOK = 64
-"""Memory ahead of the newest tick is reserved, and rows are copied, so often."""
+"""Ticks after which memory for the next ticks is reserved, and the rows of these are copied."""
 REPEATS = 20
-"""Inferences and updates of which the median is taken."""
+"""Inferences, or updates, whose median time is taken."""
 
 
 def run(
@@ -82,12 +83,11 @@ def run(
             measured here, unless latency is injected.
         update_s: seconds of an update, or a function from its transitions to them. If None,
             measured here.
-        checkpoint_dir: where a checkpoint of what was learned is written in the end. If None, none
-            is.
+        checkpoint_dir: where a checkpoint is written at the end. If None, none is written.
         progress: called now and then with the seconds so far; True ends the run.
 
     Raises:
-        UserError: something configured has no virtual counterpart, or does not fit.
+        UserError: a setting has no counterpart in virtual time, or does not fit.
     """
     config = _settled(config, seed)
     with _one_thread():
@@ -120,7 +120,7 @@ def _settled(config: Config, seed: int | None) -> Config:
     """The configuration without what depends on the machine.
 
     Raises:
-        UserError: something has no virtual counterpart.
+        UserError: a setting has no counterpart in virtual time.
     """
     inference, policy = config.inference, config.policy
     for name, given, fits, needed in (
@@ -143,7 +143,7 @@ def _settled(config: Config, seed: int | None) -> Config:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """As each live process has; and sums do not depend on the number of cores."""
+    """Let torch use one thread, as in a live process, so that sums do not depend on the cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -200,16 +200,16 @@ def _policy(config: Config, blueprint: Blueprint) -> ActingPolicy:
 
 
 class _Context(WorkerContext[Own]):
-    """Of a worker that nobody hears or watches."""
+    """Of a worker without a supervisor."""
 
     def event(self, kind: str, **details: Any) -> None:
-        """Nobody is told, but of a checkpoint that cannot be written."""
+        """Drop the event, unless a checkpoint cannot be written."""
         if kind == "checkpoint_failed":
             raise UserError(details["reason"])
 
 
 class _Clock:
-    """The world's clock: to sleep lets the others go on. Ticks happen a little late."""
+    """The world's clock: while it sleeps, the workers go on. Ticks are a little late."""
 
     def __init__(self, workers: VirtualWorkers, late: Iterator[float]) -> None:
         self._workers, self._late = workers, late
@@ -223,7 +223,7 @@ class _Clock:
 
 
 class _Run:
-    """The parts of one run, and what its processes do to each other."""
+    """One run, and what its workers do (`virtual_workers.Surroundings`)."""
 
     def __init__(
         self, config: Config, memory: WorldMemory, world: World, resume: Path | None,
@@ -256,7 +256,7 @@ class _Run:
         contexts = [self._context("learner", index) for index in range(learners)]
         self._learners = VirtualLearners(contexts, self.workers, update_s)
 
-    # ---- what the workers ask for
+    # ---- what the workers do
 
     def infer(self, worker: int, frame: int) -> float:
         return self._drivers[worker].begin(frame)
@@ -270,7 +270,7 @@ class _Run:
     # ---- the run
 
     def play(self, seconds: float, progress: Callable[[float], bool | None]) -> VirtualRun:
-        """Run ticks."""
+        """Run so many seconds of ticks."""
         world, config = self._world, self._config
         adapter = open_environment(config.env)
         try:
@@ -306,12 +306,12 @@ class _Run:
         )
 
     def save(self) -> None:
-        """Write a checkpoint of what was learned, as a live run of this configuration does."""
+        """Write a checkpoint, as a live run of this configuration does."""
         self._world.status.write({"config": self._config.model_dump(mode="json")})
         self._learners.save()
 
     def _weights(self) -> Floats:
-        """What was published last."""
+        """The weights that were published last."""
         flat = np.empty(self._world.blueprint.parameters, np.float32)
         self._world.weights.read(flat)
         return flat

@@ -1,4 +1,4 @@
-"""What the tests of the driver share."""
+"""Fixtures for tests of the driver."""
 
 from __future__ import annotations
 

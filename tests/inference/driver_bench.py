@@ -1,4 +1,4 @@
-"""A driver on a virtual clock, in memory of its own, that follows the script of a test."""
+"""A driver on a virtual clock, in memory of its own, that follows a test's instructions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ PARAMETERS = 3
 INDEX = 2
 TAU_S = 0.25
 START_S = 10.0
-ALWAYS_THE_POLICY = PolicyConfig(epsilon_start=0.0, epsilon_end=0.0)
 
 
 class StubPolicy:
-    """Prefers the action that its weights name, after `TAU_S`."""
+    """Prefers the action with the largest weight; an inference takes `TAU_S`."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -63,7 +62,7 @@ class StubPolicy:
 
 
 class ImpatientBell:
-    """Lets the whole time limit pass, or what the test puts in its place."""
+    """Each wait lasts its whole time limit, unless `during` makes its condition true."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -81,7 +80,7 @@ class ImpatientBell:
 
 
 class SteppingClock(VirtualClock):
-    """Looking at the time takes time, so that nothing spins for ever."""
+    """Each look at the time takes time, so that no loop spins for ever."""
 
     def now(self) -> float:
         self.advance(1e-6)
@@ -89,7 +88,7 @@ class SteppingClock(VirtualClock):
 
 
 class AskingPolicy(StubPolicy):
-    """One that asks what is pending, after `TAU_S`."""
+    """Asks for the pending actions after `TAU_S`."""
 
     def values(self, observation: np.ndarray, pending: Any = None) -> np.ndarray:
         answer = super().values(observation)
@@ -98,7 +97,7 @@ class AskingPolicy(StubPolicy):
 
 
 class Bench:
-    """A driver with everything around it, and a script in place of the staggering algorithm."""
+    """A driver and everything that it needs, with a script in place of the algorithm."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
         blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)
@@ -129,7 +128,6 @@ class Bench:
 
         self.context = Context(
             clock=self.clock, index=INDEX, blueprint=blueprint, record=self.record,
-            config=Config(policy=ALWAYS_THE_POLICY, learning=LearningConfig(processes=0)),
             beat=self._beat,
             world=SimpleNamespace(
                 frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
@@ -138,12 +136,18 @@ class Bench:
                 alternation=self.alternation, ledger=self.ledger,
             ),
         )
+        self.configure(epsilon_start=0.0, epsilon_end=0.0)
         asks = "pending_actions" in shapes
         self.policy = AskingPolicy(self.clock) if asks else StubPolicy(self.clock)
         self.weights = Weights(self.buffers, PARAMETERS, self.policy, self.clock)
         self._monkeypatch = monkeypatch
         self.publish(0)
         self.weights.take_over()
+
+    def configure(self, learners: int = 0, **policy: Any) -> None:
+        self.context.config = Config(
+            policy=PolicyConfig(**policy), learning=LearningConfig(processes=learners)
+        )
 
     def _beat(self) -> None:
         self.beats += 1

@@ -17,7 +17,6 @@ from rtagent.staggering.instructions import (
     Deposit,
     Infer,
     Inferred,
-    Moment,
     Now,
     WaitFrame,
     WaitUntil,
@@ -25,14 +24,6 @@ from rtagent.staggering.instructions import (
 from tests.desired import with_changes
 from tests.inference.driver_bench import CAPACITY, INDEX, START_S, TAU_S, Bench
 from tests.rows import write_row
-
-
-def test_now(bench: Bench) -> None:
-    bench.show(0, 1)
-    (reply,) = bench.follow(Now())
-    assert isinstance(reply, Moment)
-    assert reply.newest == 1
-    assert reply.now == pytest.approx(START_S, abs=1e-3)
 
 
 def test_inference_reads_the_frame_asked_for(bench: Bench) -> None:
@@ -58,7 +49,7 @@ def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
     (reply,) = bench.follow(Infer(asked))
     assert reply.frame == 0
     assert bench.policy.seen == [[0, 0, 0, 0]]
-    # The time without a frame is no inference time.
+    # The time before the frame does not count as inference time.
     assert reply.tau == pytest.approx(TAU_S, rel=0.01)
 
 
@@ -162,7 +153,7 @@ def test_algorithm_in_force_is_started_anew(bench: Bench, monkeypatch: pytest.Mo
 def test_what_is_pending_is_asked_for_after_the_injected_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Executed and promised meanwhile; and it goes with the action into its slot."""
+    """So it includes what was executed and promised meanwhile; the slot keeps it, too."""
     bench = Bench(monkeypatch, pending_actions=4)
     bench.desired = with_changes(bench.desired, inference={"injected_latency_ms": 500.0})
     bench.show(0, 1)
@@ -191,7 +182,7 @@ def test_what_is_pending_is_asked_for_after_the_injected_latency(
 
 
 def test_after_a_cut_link_the_newest_frame_is_asked_about(bench: Bench) -> None:
-    """And the time before counts as no inference."""
+    """The time before that question does not count as inference time."""
     bench.show(0, 1)
     answers, values = iter([None, None]), bench.policy.values
 
@@ -211,15 +202,16 @@ def test_after_a_cut_link_the_newest_frame_is_asked_about(bench: Bench) -> None:
     assert found.tau == pytest.approx(TAU_S, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("tick", "frame", "dropped"), [(10, 6, 1), (10, 7, 1), (10, 8, 0), (11, 6, 0)]
+)
 def test_an_answer_is_dropped_when_its_tick_is_over_and_a_newer_frame_was_acted_on(
-    bench: Bench,
+    bench: Bench, tick: int, frame: int, dropped: int
 ) -> None:
-    for tick, frame in ((8, 5), (9, 7), (10, -1)):
-        source = Source.DEFAULT if frame < 0 else Source.AGENT
-        write_row(bench.ledger, tick, observed=frame, source=source)
-    driver = Driver(bench.context, bench.policy, bench.weights)  # type: ignore[arg-type]
-    passed = {
-        (tick, frame): driver._passed_over(driver._deposited(frame, tick))
-        for tick in (10, 11) for frame in (6, 7, 8)
-    }
-    assert [key for key, over in passed.items() if over] == [(10, 6), (10, 7)]
+    bench.configure(remote="ws://there:1")
+    for row, seen in ((8, 5), (9, 7), (10, -1)):
+        source = Source.DEFAULT if seen < 0 else Source.AGENT
+        write_row(bench.ledger, row, observed=seen, source=source)
+    bench.show(*range(9))
+    bench.follow(Infer(frame), Deposit(tick, frame))
+    assert bench.record.dropped == dropped

@@ -11,9 +11,14 @@ import pytest
 from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.policy.exploration import explores, smooth_noise
 from rtagent.staggering.arbiter import Deposited
-from rtagent.staggering.instructions import Deposit, Infer, WaitFrame
+from rtagent.staggering.instructions import Deposit, Infer
 from tests.desired import with_changes
 from tests.inference.driver_bench import INDEX, PARAMETERS, Bench
+
+
+def steered(monkeypatch: pytest.MonkeyPatch, box: gymnasium.spaces.Box) -> Bench:
+    """A driver whose actions have three continuous components."""
+    return Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
 
 
 def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
@@ -25,7 +30,7 @@ def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
         order.append((item.tick, item.position, bench.record.inferences)), deposit(item)
     )
     bench.follow(Infer(2), Deposit(9, 2))
-    # The first is in a hurry: the accounts wait for it, and the others for the accounts.
+    # The first action is deposited before the inference is counted, the others after that.
     assert order == [(9, 0, 0), (10, 1, 1), (11, 2, 1)]
     for position, tick in enumerate((9, 10, 11)):
         (found,) = bench.slots.at(tick)
@@ -44,11 +49,8 @@ def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
 def test_a_chunk_that_starts_at_its_observation_leaves_out_what_is_over(
     bench: Bench, tick: int, chosen: list[int]
 ) -> None:
-    """Frame 2 is what tick 2 made: the first action is for tick 3, whatever tick was promised."""
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=0.0, chunk_start="observation"),
-        learning=LearningConfig(processes=0),
-    )
+    """Tick 2 publishes frame 2, so the first action is for tick 3, whatever tick was promised."""
+    bench.configure(epsilon_end=0.0, chunk_start="observation")
     bench.show(0, 1, 2)
     bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
     bench.follow(Infer(2), Deposit(tick, 2))
@@ -62,10 +64,7 @@ def test_a_chunk_of_a_frame_behind_the_promised_tick_begins_after_its_frame(
     bench: Bench, start: Literal["observation", "promised"]
 ) -> None:
     """A hedged question is about the newest frame, which may be newer than the tick promised."""
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=0.0, chunk_start=start),
-        learning=LearningConfig(processes=0),
-    )
+    bench.configure(epsilon_end=0.0, chunk_start=start)
     bench.show(0, 1, 2, 3, 4, 5)
     bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
     bench.follow(Infer(5), Deposit(3, 5))
@@ -84,10 +83,7 @@ def test_where_a_chunk_starts_by_itself() -> None:
 
 
 def test_each_action_of_a_chunk_explores_like_that_of_its_tick(bench: Bench) -> None:
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=0.5, exploration_hold_ticks=1),
-        learning=LearningConfig(processes=0),
-    )
+    bench.configure(epsilon_end=0.5, exploration_hold_ticks=1)
     bench.show(*range(5))
     bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
     bench.follow(Infer(4), Deposit(6, 4))
@@ -99,11 +95,8 @@ def test_each_action_of_a_chunk_explores_like_that_of_its_tick(bench: Bench) -> 
 def test_a_policy_that_answers_actions_is_taken_at_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
-    bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=1.0), learning=LearningConfig(processes=0)
-    )
+    bench = steered(monkeypatch, gymnasium.spaces.Box(-2.0, 2.0, (3,)))
+    bench.configure(epsilon_end=1.0)
     bench.show(0)
     bench.policy.answers_actions = True  # type: ignore[attr-defined]
     bench.policy.answers = np.float32([[1.0, -1.0, 0.5], [0.0, 3.0, 0.0]])
@@ -113,15 +106,13 @@ def test_a_policy_that_answers_actions_is_taken_at_its_word(
     assert bench.record.epsilon == 0.0
 
 
-def test_a_policy_s_probability_travels_with_its_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
+def test_a_policy_s_probability_travels_with_its_action(bench: Bench) -> None:
     bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
     bench.policy.answers = np.log(np.float32([0.2, 0.7, 0.1]))
     said = {}
     for frame in range(12):
         bench.show(frame)
-        # A look ahead draws another action, which is not the one that is deposited.
-        bench.follow(Infer(frame), WaitFrame(frame + 1), Deposit(frame + 1, frame))
+        bench.follow(Infer(frame), Deposit(frame + 1, frame))
         bench.stopping = False
         (found,) = bench.slots.at(frame + 1)
         said[found.action] = found.log_probability
@@ -132,12 +123,12 @@ def test_a_policy_s_probability_travels_with_its_action(monkeypatch: pytest.Monk
 
 def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
-    bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+    bench = steered(monkeypatch, box)
     bench.show(0, 1, 2)
     bench.policy.answers = np.float32([0.25, 0.75, 3.0])
     bench.follow(Infer(2), Deposit(9, 2))
     (found,) = bench.slots.at(9)
-    # The second is outside its bounds.
+    # The second component was outside its bounds.
     assert found.action.tolist() == [0.25, 0.5, 3.0]
     bench.policy.answers = np.float32([0.0, np.nan, 0.0])
     with pytest.raises(FloatingPointError, match="to frame 2"):
@@ -145,13 +136,10 @@ def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
     actions = []
     for _ in range(2):
-        bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
-        bench.context.config = Config(
-            policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
-        )
+        bench = steered(monkeypatch, gymnasium.spaces.Box(-2.0, 2.0, (3,)))
+        bench.configure(epsilon_end=0.5)
         bench.show(*range(5))
         bench.policy.answers = np.zeros(3, np.float32)
         bench.follow(Infer(4), Deposit(5, 4))
@@ -163,11 +151,11 @@ def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.M
 
 
 def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> None:
-    """Not the frames: here a hundred updates lie between two of them."""
-    policy = PolicyConfig(
-        epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=1000, exploration_hold_ticks=1
+    """Not the frames: a hundred updates lie between two frames here."""
+    bench.configure(
+        learners=1, epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=1000,
+        exploration_hold_ticks=1,
     )
-    bench.context.config = Config(policy=policy, learning=LearningConfig(processes=1))
     numbers = range(200, 211)
     bench.show(*range(190, 211))
     for version, number in enumerate(numbers):
@@ -184,9 +172,7 @@ def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> Non
 
 
 def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
-    )
+    bench.configure(epsilon_end=0.5)
     bench.show(0, 1)
     bench.follow(Infer(0), Deposit(1, 0))
     assert bench.record.epsilon == 0.5

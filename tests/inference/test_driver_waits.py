@@ -41,7 +41,7 @@ def test_wait_for_a_frame_ends_with_its_slice(bench: Bench) -> None:
 
 
 class World:
-    """Frames that come on a steady clock, and a bell that wakes whoever waits `late_s` late."""
+    """Frames that come on a steady clock, and a bell whose waits end `late_s` late."""
 
     def __init__(self, bench: Bench, late_s: float) -> None:
         self.bench = bench
@@ -74,7 +74,7 @@ class World:
 
 @pytest.mark.parametrize("late_s", [30e-6, 600e-6])
 def test_the_driver_is_awake_when_a_frame_comes(bench: Bench, late_s: float) -> None:
-    """Also on a machine that wakes up later than any constant time ahead had it."""
+    """Also on a machine that wakes up so late that no constant time ahead would do."""
     frames = 120
     world = World(bench, late_s)
     replies = bench.follow(*[WaitFrame(frame) for frame in range(frames)])
@@ -88,7 +88,7 @@ def test_the_driver_is_awake_when_a_frame_comes(bench: Bench, late_s: float) -> 
 def test_what_numpy_does_with_an_answer_is_rehearsed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has not run since the last tick takes three times as long."""
+    """Code that has not run since the last tick takes three times as long."""
     monkeypatch.setattr("tests.inference.driver_bench.TAU_S", 1e-4)
     World(bench, 30e-6)
     called: dict[str, set[str]] = {"_rehearse": set(), "_carry_out": set()}
@@ -125,7 +125,7 @@ SEQUENTIAL = {"algorithm": "sequential-infer-learn"}
 
 @pytest.fixture
 def waiting(bench: Bench) -> Bench:
-    """A driver that waits for updates, beside a learner that has just shown life."""
+    """A driver that waits for updates of a learner that has just beaten."""
     bench.desired = with_changes(
         bench.desired, inference=SEQUENTIAL, learner_ring=[0], learning={"lease_s": 1.0}
     )

@@ -18,7 +18,7 @@ def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
     versions = iter(range(1, 10))
     bench.policy.during = lambda: bench.publish(next(versions), best=2)
     bench.follow(Infer(0), Deposit(1, 0), Infer(0), Deposit(2, 0))
-    # What was published during an inference acts from the next one on.
+    # Weights that were published during an inference act from the next one on.
     (first,), (second,) = bench.slots.at(1), bench.slots.at(2)
     assert (first.version, first.action) == (0, 1)
     assert (second.version, second.action) == (1, 2)
@@ -29,7 +29,7 @@ PIECES, PIECE_S = 20, 1e-3
 
 
 def latencies_s(bench: Bench, publishing: bool, idle_s: float = IDLE_S) -> list[float]:
-    """Of 50 inferences with large weights, and with a publication in each of them."""
+    """Latencies of 50 inferences with large weights, each with a publication if wanted."""
     bench.show(0)
     bench.policy.pieces, bench.policy.piece_s = PIECES, PIECE_S
     versions = itertools.count(1)
@@ -47,7 +47,7 @@ def latencies_s(bench: Bench, publishing: bool, idle_s: float = IDLE_S) -> list[
 def test_publications_do_not_lengthen_inferences_where_there_is_idle_time(
     idle_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor where it is too short for all pieces, but as long as what would be taken on the way."""
+    """Also where idle time is too short for all pieces, but longer than `HURRY` asks for."""
     p99 = [
         np.percentile(latencies_s(Bench(monkeypatch), publishing, idle_s), 99)
         for publishing in (False, True)
@@ -63,19 +63,19 @@ def test_weights_prepared_in_a_wait_act_from_the_next_inference_on(bench: Bench)
 
 def test_without_idle_time_latency_covers_what_new_weights_take(bench: Bench) -> None:
     taus = np.array(latencies_s(bench, publishing=True, idle_s=-TAU_S))
-    # The first inference knows no duration, nor has anything been published before it.
+    # Before the first inference, no inference time is known, and nothing has been published.
     assert taus[0] == pytest.approx(TAU_S, abs=1e-4)
     extra = taus[1:] - TAU_S
     assert PIECE_S < extra.max() <= HURRY * taus.max() + 2 * PIECE_S
-    # A snapshot every second inference or so, although there is never any idle time.
+    # New weights act after every second inference or so, although there is no idle time.
     assert bench.weights.version >= 49 - 4
     assert bench.policy.weights[2] == 1.0 + bench.weights.version
-    # And it is counted which part of the inferences that was.
+    # The time that this takes is counted, too.
     assert bench.record.takeover_ns == pytest.approx(extra.sum() * NANO, rel=0.01)
 
 
 def test_waiting_for_frames_is_idle_time(bench: Bench) -> None:
-    """The driver knows from the environment's clock when the next one comes."""
+    """The driver knows from the environment's clock when the next frame comes."""
     tick_s = bench.context.blueprint.tick_seconds
     bench.policy.pieces, bench.policy.piece_s = 10, 1e-3
     bench.show(0)

@@ -1,7 +1,9 @@
-"""What acts: torch until a model is there, then the model, and torch when that is said."""
+"""Torch acts until there is a model, then the model, and torch when the converter says so."""
 
 from __future__ import annotations
 
+import time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from tests.conftest import eventually
+from tests.forked import at_each_line
 from tests.inference.test_weights import PARAMETERS, PIECE_S
 from tests.inference.test_weights import Bench as WeightsBench
 
@@ -19,7 +22,7 @@ OBSERVATION = np.zeros((4, 6, 5), np.uint8)
 
 
 class ByHand:
-    """Opens a model when the test says so."""
+    """In place of `OpeningThread`: the test opens the models."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -44,7 +47,7 @@ class Torch:
 
 
 class Bench(WeightsBench):
-    """Weights that act through an engine, and who publishes them."""
+    """Weights that act through an engine; the test publishes weights and models."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,12 +61,12 @@ class Bench(WeightsBench):
         torch: Weights = self.weights
         torch.take_over()
         self.engine = EngineWeights(
-            torch, self.policy, self.models, self.opening, self.record,
-            lambda kind, **details: self.told.append((kind, details)),
+            torch, self.policy, self.models, self.opening,  # type: ignore[arg-type]
+            self.record, lambda kind, **details: self.told.append((kind, details)),
         )
 
     def convert(self, version: int, engine: int = 1, error: str | None = None) -> None:
-        """Publish a model, and have it opened."""
+        """Publish a model, and open it."""
         info = ModelInfo(version, 10 * version, engine, 2 if engine else 0, 4, agreement=0.997)
         self.models.publish(np.zeros(4 * (engine > 0), np.uint8), info)
 
@@ -73,7 +76,7 @@ class Bench(WeightsBench):
         self.opening.opened = Opened(info, answer if engine and not error else None, error)
 
     def acts(self) -> tuple[str, int]:
-        """Who answers, and by which version: as the process says, too."""
+        """What answers, and by which version; the figures of the process must say the same."""
         kind, version = self.policy.values(OBSERVATION)
         assert self.engine.version == version
         assert self.engine.updates == 10 * version
@@ -116,7 +119,7 @@ def test_the_version_is_that_of_the_model_not_of_newer_weights(bench: Bench) -> 
     bench.engine.hurry(1.0)
     bench.engine.adopt()
     assert bench.acts() == ("engine", 1)
-    # Nothing is prepared that does not act.
+    # Torch's weights are not prepared while they do not act.
     assert bench.clock.now() <= 10 * PIECE_S
     bench.convert(5)
     bench.wait()
@@ -176,3 +179,30 @@ def test_the_thread_opens_what_is_published(bench: Bench) -> None:
     assert opened[0].answer is not None
     assert opened[1].error == "RuntimeError: the last line"
     assert (opened[2].answer, opened[2].error, opened[2].info.version) == (None, None, 3)
+
+
+@pytest.mark.parametrize("line", range(4))
+def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
+    bench: Bench, line: int
+) -> None:
+    opened: list[int] = []
+    thread = OpeningThread(bench.models, lambda info, model: opened.append(info.version))  # type: ignore[arg-type,func-returns-value]
+
+    def open_a_newer_one() -> None:
+        version = len(opened) + 1
+        bench.models.publish(np.ones(4, np.uint8), ModelInfo(version, 0, 1, 0, 0))
+        thread.ask()
+        eventually(lambda: len(opened) == version, "it is opened")
+        # The thread hands it over in the next moment.
+        time.sleep(0.02)
+
+    def reached() -> None:
+        if next(lines) == line:
+            open_a_newer_one()
+
+    open_a_newer_one()
+    lines = count()
+    with at_each_line(lambda code: code is OpeningThread.take.__code__, reached):
+        taken = [thread.take()]
+    taken.append(thread.take())
+    assert opened[-1] in [each.info.version for each in taken if each is not None]

@@ -1,4 +1,4 @@
-"""The acting network's double: filled in pieces, as exact as a whole load, in every precision."""
+"""The copy of the acting network, filled in pieces, has the weights of a load in one go."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_pieces_make_the_whole(
     load_flat(first, values)
     expected = flattened(first)
     np.testing.assert_array_equal(after, expected)
-    # The other way round, too: what acted before is now filled.
+    # The other way round, too: now the network that acted before is filled.
     for index in range(standby.pieces):
         standby.fill(index, -values)
     standby.swap()

@@ -1,4 +1,4 @@
-"""New weights: prepared in pieces, adopted whole, and never starved."""
+"""New weights are prepared in pieces and adopted whole, however little time there is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeStandby:
 
 
 class Bench:
-    """Weights of one process, and the learners that publish them."""
+    """Weights of one process; the test publishes them in the learners' place."""
 
     def __init__(self) -> None:
         size = WeightBuffers.size(PARAMETERS)
@@ -60,7 +60,7 @@ class Bench:
         self.weights.prepare(self.clock.now() + seconds)
 
     def acting(self) -> int:
-        """The version that acts, every value of which must be its own."""
+        """The version that acts; all its values must be of this version."""
         assert set(self.standby.acting) == {float(max(0, self.weights.version))}
         assert self.weights.updates == 10 * max(0, self.weights.version)
         return self.weights.version
@@ -85,7 +85,7 @@ def test_taken_over_at_once(bench: Bench) -> None:
     assert bench.weights.take_over()
     assert bench.acting() == 3
     assert bench.standby.filled == list(range(PIECES))
-    # What is unchanged is not taken over again.
+    # The same weights are not taken over again.
     assert bench.weights.take_over()
     assert len(bench.standby.filled) == PIECES
 
@@ -110,7 +110,7 @@ def test_a_newer_publication_waits_for_its_turn(bench: Bench) -> None:
     for version in range(2, 9):
         bench.publish(version)
     bench.prepare(1.0)
-    # Version 1 had left the shared memory; it acts first, the newest follows.
+    # Version 1 had been copied out of shared memory, so it acts before the newest one.
     bench.weights.adopt()
     assert bench.acting() == 1
     bench.prepare(1.0)
@@ -119,7 +119,7 @@ def test_a_newer_publication_waits_for_its_turn(bench: Bench) -> None:
 
 
 def lap_during_copies(bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
-    """Have the learners write over what is being copied, in so many copies."""
+    """Let learners write over so many copies while they are made."""
     versions: list[int] = []
     copyto = np.copyto
 
@@ -146,7 +146,7 @@ def test_a_copy_that_was_written_over_is_discarded_whole(
         take(bench.weights)
     bench.weights.adopt()
     assert bench.acting() == versions[-1]
-    # None of what was torn reached the network.
+    # No torn copy reached the network.
     assert bench.standby.filled == list(range(PIECES))
 
 
@@ -202,7 +202,7 @@ def test_learners_that_are_faster_than_the_copies_do_not_starve_the_agent(
     for torn in range(MOST_TORN):
         lap_during_copies(bench, monkeypatch, times=1)
         assert bench.weights.version == -1, torn
-        # One piece in each wait, and the learners come round in between.
+        # One piece in each wait, and the learners lap the copy in between.
         while bench.weights._reading is None:
             bench.weights._advance()
         while bench.weights._reading is not None:

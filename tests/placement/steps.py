@@ -69,7 +69,7 @@ def made_actor_critic(*, beside: float = 1.0, split: float = 1.0) -> Profile:
 
 
 def _predecessors(parts: list[Part], number: int) -> tuple[int, ...]:
-    """What a part of a step of DQN waits for."""
+    """The parts that a part of a step of DQN waits for."""
     kind = parts[number].kind
 
     def last(*kinds: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Layers in two parts: their gradients are torch's own, and what has no two parts is left alone."""
+"""Split layers have torch's own gradients, and layers that cannot be split are left to torch."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_a_weight_that_is_computed_keeps_its_gradient(
 
 
 def test_layers_that_share_a_weight_are_left_to_torch() -> None:
-    # In two threads, the one would lose what the other adds.
+    # Two threads that add to one gradient would lose additions.
     assert SplitLayers(_Tied(), InTurn()).names == ("last",)

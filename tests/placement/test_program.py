@@ -1,4 +1,4 @@
-"""The program against brute force, and against another solver that knows nothing of it."""
+"""The program against brute force, and against another solver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ortools.sat.python import cp_model
 
 from rtagent.placement import program
 from rtagent.placement.heuristic import best_single, first_plan, single_plan
-from rtagent.placement.problem import NoPlan, Plan, Problem, Task, Unit, critical_path, schedule
+from rtagent.placement.problem import NoPlan, Plan, Problem, Task, critical_path, schedule
 from rtagent.placement.program import solve
 from tests.placement.graphs import UNITS, random_problem
 
@@ -127,13 +127,6 @@ def test_no_plan_is_shorter_by_constraint_programming(seed: int) -> None:
     problem = random_problem(seed, tasks=7)
     plan = assert_is_shortest(problem, by_constraint_programming(problem))
     assert plan is None or solve(problem, limit_s=60.0) == plan, "the same in every call"
-
-
-def test_a_successor_waits_for_all_of_its_predecessor() -> None:
-    """As Eq. 5 is printed, without S_i, the third task could start at 10."""
-    tasks = tuple(Task(str(n), (10.0,), (n - 1,) if n else ()) for n in range(3))
-    plan = solve(Problem((Unit("cpu:0", "float32"),), tasks))
-    assert [placed.start_us for placed in plan.placed] == [0.0, 10.0, 20.0]
 
 
 def test_without_time_the_best_plan_so_far_is_named_as_such() -> None:

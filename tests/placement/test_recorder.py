@@ -1,4 +1,4 @@
-"""What a recorder notes of a step: times, and what waits for what."""
+"""A recorder notes the times of parts, and what each part waits for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rtagent.placement.recorder import Recorder
 
 
 def ticking() -> Recorder:
-    """Its clock goes on by a second whenever it is looked at."""
+    """A recorder whose clock goes on by a second at each look."""
     seconds = count()
     return Recorder(lambda: float(next(seconds)))
 
@@ -21,7 +21,7 @@ def answer() -> torch.Tensor:
 
 
 def layers(recorder: Recorder, *names: str) -> Callable[[], torch.Tensor]:
-    """A pass through layers, forward."""
+    """A forward pass through layers."""
 
     def run() -> torch.Tensor:
         for name in names:
@@ -91,7 +91,7 @@ def test_the_parts_are_all_of_the_step() -> None:
     recorder.weights("a", lambda: None)
     recorder.mark("gradient")
     last = recorder._now()
-    # From the look at the beginning to the one before this.
+    # From the look at the clock at the beginning to the one before this.
     assert sum(recorder.spent.values()) == last - 1.0
     assert recorder.after["a", "target"] == (("", "takeover"),)
     assert recorder.after["", "loss"] == (("a", "forward"), ("a", "target"))

@@ -44,7 +44,7 @@ def test_the_thread_finishes_what_it_was_given() -> None:
 
 @pytest.mark.process
 def test_it_is_one_core_that_computes_there() -> None:
-    """Counted in a process of its own: OpenMP keeps the threads that it once has made."""
+    """Counted in a process of its own, for OpenMP keeps all threads that it has ever made."""
     code = """
 import os, torch
 from rtagent.placement.second_core import SecondCore

@@ -21,7 +21,7 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
     placement = place(made_profile(bfloat16=2.0))
     assert placement.plan.proven
     assert set(units_of(placement, "target")) == {SECOND}
-    # 7 of 11 parts of a layer: two forward, three backward; and 100 us of the head and the others.
+    # Of seven parts of 1000 us, two forward and two backward parts come one after the other.
     assert placement.plan.length_us < 0.65 * placement.predicted_single_us
     assert placement.uses_second
 
@@ -86,8 +86,8 @@ def test_the_policy_runs_beside_the_values_and_keeps_its_backward_pass() -> None
               for kind in ("policy", "policy loss", "policy inputs", "policy weights")}
     assert set.union(*policy.values()) == {SECOND}
     assert set(units_of(placement, "target")) == {"cpu:0"}
-    # Takeover, the five parts of the policy's pass, handed over and back, gradient, apply; the
-    # target, the forward pass, the loss and the weights lie beside.
+    # Takeover, the five parts of the policy's pass, two handovers, gradient and apply; the target,
+    # the forward pass, the loss and the weights run meanwhile.
     assert placement.plan.length_us == 810.0
     assert placement.predicted_single_us == 1300.0
     assert not placement.split_layers

@@ -1,4 +1,4 @@
-"""The choice between a plan and doing without."""
+"""The choice between steps with a plan and without."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtagent.placement.trial import FIRST_STEPS, LOOK_EVERY, WINDOW, Trial
 
 
 def run(trial: Trial, steps: int, seconds: Callable[[bool, int], float]) -> list[bool]:
-    """The ways that were chosen."""
+    """Whether each step followed the plan."""
     chosen = []
     for step in range(steps):
         way = trial.choose()

@@ -1,4 +1,4 @@
-"""Which device a setting means, and how one that is not there is refused."""
+"""Which device a setting means, and how a missing device is refused."""
 
 from __future__ import annotations
 

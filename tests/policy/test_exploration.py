@@ -94,7 +94,7 @@ def test_seeds_differ() -> None:
 @pytest.mark.parametrize("hold", [1, 8])
 def test_noise_is_standard_normal_on_every_tick(hold: int) -> None:
     drawn = np.array([smooth_noise(4, tick, hold, 2) for tick in range(40_000)])
-    # Of those at the same place between two draws, too.
+    # All ticks, and those half-way between two draws.
     for each in (drawn, drawn[hold // 2 :: hold]):
         blocks = len(each) if each is not drawn else len(each) / hold
         assert np.abs(each.mean(axis=0)).max() < 5 / blocks**0.5
@@ -112,10 +112,10 @@ def test_noise_is_finite_for_every_draw(mixed: int, monkeypatch: pytest.MonkeyPa
 def test_noise_moves_smoothly_and_goes_somewhere() -> None:
     slow = np.array([smooth_noise(0, tick, 8, 1)[0] for tick in range(8000)])
     fast = np.array([smooth_noise(0, tick, 1, 1)[0] for tick in range(8000)])
-    # White noise steps by sqrt(2) on the mean square; this by pi / 2 in eight steps.
+    # White noise steps by sqrt(2), root mean square; smooth noise by about pi / 2 in eight steps.
     assert np.sqrt(np.mean(np.diff(slow) ** 2)) < 0.25
     assert np.sqrt(np.mean(np.diff(fast) ** 2)) > 1.3
-    # What a body that integrates its force sees of it over a second.
+    # The sum over a second, as of a force on a body.
     travelled = [np.std(each[: 7980].reshape(-1, 60).sum(axis=1)) for each in (slow, fast)]
     assert travelled[0] > 1.8 * travelled[1]
 

@@ -35,7 +35,7 @@ SUPPORT = Support(11, -2.0, 3.0)
 
 def test_the_head_follows_the_algorithm() -> None:
     assert head_of(LearningConfig(), ACTIONS) == PLAIN
-    # What C51 alone uses must not tell two plain networks apart.
+    # Settings of C51 must not make plain heads differ.
     assert head_of(LearningConfig(algorithm="double-dqn", atoms=7, v_min=-1.0), ACTIONS) == PLAIN
     assert head_of(LearningConfig(dueling=True), ACTIONS) == Head(dueling=True)
     c51 = LearningConfig(algorithm="c51", atoms=11, v_min=-2.0, v_max=3.0)
@@ -45,11 +45,21 @@ def test_the_head_follows_the_algorithm() -> None:
 BOX = spaces.Box(np.float32([-1.0, 0.0]), np.float32([1.0, 8.0]))
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "td3"])
-def test_continuous_actions_have_an_actor(algorithm: Any) -> None:
+RANGE = (-1.0, 0.0), (1.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wanted", "name"),
+    [
+        ("auto", ActionHead(*RANGE), "td3"), ("td3", ActionHead(*RANGE), "td3"),
+        ("ddpg", ActionHead(*RANGE, "ddpg", critics=1), "ddpg"),
+        ("sac", GaussianHead(*RANGE), "sac"),
+    ],
+)
+def test_continuous_actions_have_an_actor(algorithm: Any, wanted: ActionHead, name: str) -> None:
     head = head_of(LearningConfig(algorithm=algorithm), BOX)
-    assert head == ActionHead((-1.0, 0.0), (1.0, 8.0))
-    assert describe(PolicyConfig(width=3), VECTORS, head) == "mlp k=3, td3"
+    assert head == wanted
+    assert describe(PolicyConfig(width=3), VECTORS, head) == f"mlp k=3, {name}"
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
@@ -63,16 +73,8 @@ def test_a_policy_has_logits_that_begin_alike(algorithm: Any) -> None:
     assert np.abs(answer).max() < 0.1
 
 
-def test_the_other_actors_have_heads_of_their_own() -> None:
-    ddpg, sac = (head_of(LearningConfig(algorithm=each), BOX) for each in ("ddpg", "sac"))
-    assert ddpg == ActionHead((-1.0, 0.0), (1.0, 8.0), "ddpg", critics=1)
-    assert sac == GaussianHead((-1.0, 0.0), (1.0, 8.0))
-    assert describe(PolicyConfig(), VECTORS, ddpg) == "mlp k=1, ddpg"
-    assert describe(PolicyConfig(), VECTORS, sac) == "mlp k=1, sac"
-
-
 def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means() -> None:
-    head = GaussianHead((-1.0, 0.0), (1.0, 8.0))
+    head = GaussianHead(*RANGE)
     assert head.output_shape(2) == (4,)
     acting = ActingPolicy(PolicyConfig(), VECTORS, BOX, head)
     observation = np.ones((1, 5), np.float32)
@@ -97,7 +99,7 @@ def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means
         ({"algorithm": "ddpg", "dueling": True}, BOX, "ddpg learns no value for each action"),
         ({}, spaces.Box(-np.inf, np.inf, (2,)), r"Box\(-inf, inf, \(2,\), float32\).*finite"),
         ({}, spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1])), "finite"),
-        # Its bounds fill several lines.
+        # An action space whose text has several lines.
         ({"algorithm": "dqn"}, spaces.Box(np.zeros(60, "f4"), np.ones(60, "f4")), "ddpg or sac"),
         ({}, spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*expected Discrete or a Box"),
     ],
@@ -111,7 +113,7 @@ def test_what_cannot_be_learned_together_is_refused(
 
 
 def test_an_actor_is_squashed_into_its_bounds() -> None:
-    layer = ActionHead((-1.0, 0.0), (1.0, 8.0)).layer(3, 2)
+    layer = ActionHead(*RANGE).layer(3, 2)
     linear = layer[0]  # type: ignore[index]
     features = 5.0 * torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -132,7 +134,7 @@ def test_where_tanh_is_steep_its_slope_is_its_own() -> None:
 def test_where_tanh_is_flat_the_way_out_is_closed_and_the_way_back_is_not() -> None:
     inputs = torch.tensor([-50.0, -3.5, -2.5, 2.5, 3.5, 50.0], requires_grad=True)
     (found,) = torch.autograd.grad(Tanh.apply(inputs).sum(), inputs)
-    # A step against this gradient goes down: back from the upper end, and out at the lower one.
+    # A step against this gradient lowers the input: at the upper end that is the way back.
     slope, least = 1.0 - np.tanh([2.5, 3.0]) ** 2
     wanted = [0.0, 0.0, slope, slope, least, least]
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""What networks are given beside an observation, and when they ask for it."""
+"""Pending actions as inputs of networks, and when they are asked for."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _noting(function: Any, name: str, order: list[str]) -> Any:
      for i in (True, False)],
 )
 def test_every_algorithm_learns_from_them(algorithm: Any, image: bool) -> None:
-    """Those of states and of successors matter for how far off it is."""
+    """The pending actions of states and of successors change its errors."""
     blueprint = shapes(image=image, continuous=algorithm in ("td3", "ddpg", "sac"))
     learning = LearningConfig(algorithm=algorithm, dueling=algorithm == "c51")
     torch.manual_seed(0)
@@ -99,7 +99,7 @@ def test_every_algorithm_learns_from_them(algorithm: Any, image: bool) -> None:
 
 
 class Joined(nn.Module):
-    """A user's network in one part."""
+    """A user's network without `encode` and `decide`."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Joined(nn.Module):
 
 
 class Deaf(nn.Module):
-    """A user's network that knows nothing of pending actions."""
+    """A user's network that takes no pending actions."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures of bytes on their way into a network: the compiled way against torch's."""
+"""Pixels as inputs of a network: the compiled conversion against torch's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pictures(*shape: int) -> Tensor:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One for each use of what is compiled."""
+    """One entry for each call of the compiled function."""
     assert pixels._PIXELS is not None
     counted: list[int] = []
     monkeypatch.setattr(pixels, "_PIXELS", lambda at, run=pixels._PIXELS: counted.append(run(at)))

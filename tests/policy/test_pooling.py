@@ -29,7 +29,7 @@ def laid_out(values: Tensor) -> Tensor:
 
 
 def random_values(shape: tuple[int, ...], most: int = 1000) -> Tensor:
-    """Whole numbers, which bfloat16 has exactly while they are small; few of them tie often."""
+    """Random whole numbers up to `most`; where that is small, many are equal."""
     generator = torch.Generator().manual_seed(0)
     return laid_out(torch.randint(-most, most + 1, shape, generator=generator).float())
 
@@ -41,7 +41,7 @@ def test_it_was_compiled() -> None:
 
 @pytest.fixture(scope="module")
 def in_small_registers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The same source as for a processor whose registers hold eight channels."""
+    """The same source, compiled for a processor whose registers hold eight channels."""
     if shutil.which("gcc") is None and "CI" not in os.environ:
         pytest.skip("needs gcc")
     built = tmp_path_factory.mktemp("pooling") / "pooling.so"
@@ -96,7 +96,7 @@ def test_infinities_zeros_and_what_is_not_a_number() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("most", [2, 1000])
 def test_gradients_are_those_of_float32_rounded_once(shape: tuple[int, ...], most: int) -> None:
-    """Among equal values the first one of a window gets it, as with torch."""
+    """Among equal values the first one of a window gets the gradient, as with torch."""
     inputs = random_values(shape, most).requires_grad_()
     exact = inputs.detach().float().requires_grad_()
     pooled, wanted = MaxPool()(inputs), functional.max_pool2d(exact, SIDE, STRIDE)

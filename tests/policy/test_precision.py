@@ -1,4 +1,4 @@
-"""The precision that a network acts in, on a clock that the calls move."""
+"""The precision in which a network acts; each call moves the clock by a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished policies: files, and those of LeRobot by a stand-in with its interface."""
+"""Finished policies: files, and policies of a stand-in for LeRobot."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Library:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
-    # A hub that nobody asks, and a variable that is put back.
+    # The hub is not asked, and the variable is restored after the test.
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def install(inputs: dict[str, tuple[int, ...]], steps: int = 1) -> Library:

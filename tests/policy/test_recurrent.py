@@ -1,4 +1,4 @@
-"""Recurrent networks: their contract, and what they carry along while acting."""
+"""Recurrent networks: inputs and outputs, and the state that they carry while acting."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_policy_begins_with_what_it_left_until_it_forgets() -> None:
     assert not np.array_equal(first, second)
     acting.forget()
     np.testing.assert_array_equal(acting.values(observation), first)
-    # Step by step as the module says.
+    # The same, computed step by step.
     features = encoded(acting.module, torch.from_numpy(observation)[None])
     states = torch.zeros(1, 128)
     with torch.inference_mode():
@@ -87,7 +87,7 @@ def test_a_transformer_sees_the_order_of_its_frames() -> None:
 
 
 class Sum(nn.Module):
-    """A user's network: what it has seen, added up."""
+    """A user's network whose state is the sum of all observations."""
 
     state_size = 5
 

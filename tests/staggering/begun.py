@@ -1,4 +1,4 @@
-"""What tests of the algorithms begin with."""
+"""Set-up for tests of the algorithms."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ TICK = 0.02
 
 
 def fresh(algorithm: str = "adaptive", processes: int = 6) -> StaggerState:
-    """A state of which nothing is known but the algorithm and its processes."""
+    """A state with an algorithm and processes, and no measurements."""
     state = StaggerState(bytearray(StaggerState.nbytes()))
     state.reset(algorithm, 0.0, processes)
     return state
 
 
 def begun(factory: Factory, worker: int, state: StaggerState) -> Algorithm:
-    """An algorithm that has asked for the time, and waits for the answer."""
+    """An algorithm that has asked for the time, and waits for the reply."""
     run = factory(worker, state, nullcontext(), TICK)
     assert next(run) == Now()
     return run

@@ -6,6 +6,7 @@ x is the inference time in ticks, d the delay in ticks; figures are those of the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,18 +44,13 @@ CASES: Mapping[str, SimulationConfig] = {
 }
 
 
-def change(config: SimulationConfig, **changes: object) -> SimulationConfig:
-    names = SimulationConfig.__dataclass_fields__
-    return SimulationConfig(**{name: getattr(config, name) for name in names} | changes)
-
-
 def run(config: SimulationConfig, seed: int) -> SimulationResult:
     return simulate(config, np.random.default_rng(seed))
 
 
 def measure(case: str, algorithm: str, seed: int, **changes: object) -> dict[str, float]:
-    """Figures of which none is unknown, save `converged_s`, which is infinite if never."""
-    found: Figures = run(change(CASES[case], algorithm=algorithm, **changes), seed).figures()
+    """The figures, all of which are known; `converged_s` is infinite if it never converged."""
+    found: Figures = run(replace(CASES[case], algorithm=algorithm, **changes), seed).figures()
     values = {name: np.inf if value is None else value for name, value in found.items()}
     assert all(np.isfinite(value) for name, value in values.items() if name != "converged_s")
     return values
@@ -108,14 +104,14 @@ class TestAcceptance:
         assert found["delay_mean"] <= 7.1
 
     def test_one_outlier(self, seed: int) -> None:
-        config = change(CASES["gauss-5"], processes=8, events=(Outlier(60.0, 10.0),))
+        config = replace(CASES["gauss-5"], processes=8, events=(Outlier(60.0, 10.0),))
         result = run(config, seed)
         assert result.lost(2.0, 60.0) == (0, 0)
         assert result.lost(60.0, 62.0)[1] <= 1
         assert result.lost(62.0) == (0, 0)
 
     def test_three_times_slower_for_a_minute(self, seed: int) -> None:
-        config = change(CASES["gauss-5"], processes=17, events=(Slowdown(60.0, 120.0, 3.0),))
+        config = replace(CASES["gauss-5"], processes=17, events=(Slowdown(60.0, 120.0, 3.0),))
         result = run(config, seed)
         assert result.lost(2.0, 60.0) == (0, 0)
         lost = result.lost(60.0, 64.0)[0]
@@ -143,7 +139,7 @@ class TestAcceptance:
     @pytest.mark.parametrize("processes", [6, 8])
     def test_a_process_dies_and_comes_back(self, processes: int, seed: int) -> None:
         events = (Kill(60.0, 2), Restart(60.5, 2))
-        result = run(change(CASES["gauss-5"], processes=processes, events=events), seed)
+        result = run(replace(CASES["gauss-5"], processes=processes, events=events), seed)
         assert result.lost(2.0, 60.0) == (0, 0)
         assert result.lost(60.0, 62.0)[1] <= 1
         assert result.lost(62.0)[0] <= 0.001 * 118 * 60
@@ -220,10 +216,10 @@ def test_figures_with_ideal_sleeps(case: str, algorithm: str) -> None:
 
 
 def test_the_published_algorithm_decays_where_slots_do_not() -> None:
-    """Relative sleeps have no restoring force: oversleeping adds up."""
-    config = change(CASES["gauss-5"], seconds=600.0)
-    published = run(change(config, algorithm="published-maximum-time"), 1).figures()
-    slots = run(change(config, algorithm="maximum-time"), 1).figures()
+    """With relative sleeps, oversleeping adds up."""
+    config = replace(CASES["gauss-5"], seconds=600.0)
+    published = run(replace(config, algorithm="published-maximum-time"), 1).figures()
+    slots = run(replace(config, algorithm="maximum-time"), 1).figures()
     assert published["inaction_fraction"] is not None
     assert slots["inaction_fraction"] is not None
     assert published["inaction_fraction"] > 0.05
@@ -231,7 +227,7 @@ def test_the_published_algorithm_decays_where_slots_do_not() -> None:
 
 
 def test_one_outlier_ratchets_the_published_maximum_for_ever() -> None:
-    config = change(
+    config = replace(
         CASES["constant"], algorithm="published-maximum-time", processes=8,
         events=(Outlier(60.0, 10.0),),
     )

@@ -92,7 +92,7 @@ def test_the_bound_follows_the_quantiles(times: list[float]) -> None:
 def test_the_bound_is_kept_for_512_samples_after_its_peak() -> None:
     state = fresh()
     feed(state, *([5.0] * 600), 5.96, 5.96)
-    # Two samples in 600 leave the quantiles alone; eighty of them do not.
+    # Two longer times in 600 do not change the quantiles; sixty do.
     assert state.load().bound == 6
     feed(state, *([5.0, 5.0, 5.96] * 60))
     assert state.load().bound == 7
@@ -246,7 +246,7 @@ def test_one_cycle_of_the_generator() -> None:
 
 @pytest.mark.parametrize(("ticks_after_due", "late"), [(-1, 0), (0, 1), (1, 1)])
 def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int) -> None:
-    """Frame k is what tick k made."""
+    """Tick k publishes frame k."""
     state = fresh(processes=1)
     feed(state, *([2.0] * 25), processes=1)
     flags = state.load().flags

@@ -1,29 +1,23 @@
-"""Sequential interaction: what is asked for, in which order, on which frame."""
+"""Sequential interaction: its instructions, their order, and their frames."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rtagent.staggering.instructions import Deposit, Infer, Inferred, Learn, Moment, Now, WaitFrame
+from rtagent.staggering.instructions import Deposit, Infer, Inferred, Learn, Moment, WaitFrame
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
-from rtagent.staggering.state import StaggerState
-
-TICK = 0.02
+from tests.staggering.begun import TICK, begun, fresh
 
 
 def asked_for(algorithm: str, count: int) -> list[Any]:
-    """What is asked for where an inference and an update take five ticks each."""
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset(algorithm, 0.0, 4)
-    assert state.membership.ring == (0,)
-    run = ALGORITHMS[algorithm](0, state, nullcontext(), TICK)
+    """The instructions where an inference and an update take five ticks each."""
+    run = begun(ALGORITHMS[algorithm], 0, fresh(algorithm))
     newest, asked = 50, []
-    instruction: Any = next(run)
+    instruction: Any = run.send(Moment(newest * TICK, newest))
     for _ in range(count):
         asked.append(instruction)
         if isinstance(instruction, Infer):
@@ -38,10 +32,7 @@ def asked_for(algorithm: str, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("algorithm", ["unstaggered", "sequential", "sequential-infer-learn"])
 def test_a_frame_is_acted_on_once_however_late_the_next_one_is(algorithm: str) -> None:
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset(algorithm, 0.0, 4)
-    run = ALGORITHMS[algorithm](0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(ALGORITHMS[algorithm], 0, fresh(algorithm))
     instruction: Any = run.send(Moment(1.0, 50))
     if instruction == Learn():
         instruction = run.send(Moment(1.0, 50))
@@ -50,19 +41,19 @@ def test_a_frame_is_acted_on_once_however_late_the_next_one_is(algorithm: str) -
     while instruction != WaitFrame(51):
         instruction = run.send(Moment(1.0, 50))
     assert run.send(Moment(1.1, 50)) == WaitFrame(51)
-    # Numbers that were restarted are followed.
+    # Frame numbers that were restarted are followed.
     assert run.send(Moment(1.2, 3)) == WaitFrame(4)
 
 
 def test_first_the_action_then_the_update() -> None:
-    assert asked_for("sequential-infer-learn", 7) == [
-        Now(), Infer(None), Deposit(56, 50), Learn(), Infer(None), Deposit(66, 60), Learn(),
+    assert asked_for("sequential-infer-learn", 6) == [
+        Infer(None), Deposit(56, 50), Learn(), Infer(None), Deposit(66, 60), Learn(),
     ]
 
 
 def test_first_the_update_then_the_action_on_the_frame_seen_before() -> None:
-    assert asked_for("sequential-learn-infer", 7) == [
-        Now(), Learn(), Infer(50), Deposit(61, 50), Learn(), Infer(60), Deposit(71, 60),
+    assert asked_for("sequential-learn-infer", 6) == [
+        Learn(), Infer(50), Deposit(61, 50), Learn(), Infer(60), Deposit(71, 60),
     ]
 
 

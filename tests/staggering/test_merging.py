@@ -1,4 +1,4 @@
-"""Several actions for one tick, against a slow transcription."""
+"""Several actions for one tick, merged as by a slow transcription of the algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The printed algorithms, line by line, with the defects they are kept for."""
+"""The published algorithms, line by line, with their defects."""
 
 from __future__ import annotations
 

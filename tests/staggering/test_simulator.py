@@ -1,4 +1,4 @@
-"""The simulator itself: repeatable, obedient to its script, and honest about time."""
+"""The simulator: repeatable, and true to its script and to the order of time."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_chunks_cover_what_two_processes_are_too_few_for() -> None:
     assert found["inaction_fraction"] <= 0.001
     assert found["from_chunk_fraction"] == pytest.approx(0.79, abs=0.05)
     assert found["overwritten_fraction"] <= 0.02
-    # An action is as old as a single one, and older by its position.
+    # An action is older than a single one by its position, at most 9.
     assert found["delay_p99"] <= alone.figures()["delay_p99"] + 9
 
 
@@ -146,7 +146,7 @@ def test_drift_step_and_slowdown_follow_the_clock() -> None:
 
 @pytest.mark.parametrize("at", [0.5, 4.0])
 def test_one_hold_up_does_not_decide_the_delay_of_the_next_minute(at: float) -> None:
-    """As a live run has it, at its start and later, and a run in virtual time has not."""
+    """A live run has such hold-ups, at its start and later."""
     found = run(
         seconds=30.0, processes=2, inference_ticks=1.1, distribution="gauss", spread=0.1,
         rate_hz=25.0, events=(Outlier(at, 3.0),),

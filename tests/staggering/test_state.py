@@ -49,25 +49,25 @@ def test_unknown_algorithms_are_refused_by_name() -> None:
         fresh("adaptiv")
 
 
-def test_sequential_has_one_process_whatever_is_asked() -> None:
-    state = fresh("sequential", 8)
-    assert state.processes == 1
+@pytest.mark.parametrize("update", ["", "-infer-learn", "-learn-infer"])
+def test_sequential_has_one_process_whatever_is_asked(update: str) -> None:
+    assert fresh(f"sequential{update}", 8).membership.ring == (0,)
 
 
 def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
     state = fresh()
-    seen = [state.generation]
+    seen = [state.load().generation]
     for decide in (
         lambda: state.reset("maximum-time", 0.0, 6),
         lambda: state.leave(2, 1.0),
         lambda: state.join(2, 2.0),
     ):
         decide()
-        seen.append(state.generation)
+        seen.append(state.load().generation)
     assert seen == sorted(set(seen))
     state.leave(9, 4.0)
     state.join(1, 4.0)
-    assert state.generation == seen[-1]
+    assert state.load().generation == seen[-1]
 
 
 def test_the_last_process_cannot_leave() -> None:
@@ -213,7 +213,7 @@ def _windows(state: StaggerState, rng: np.random.Generator) -> None:
 
 
 def _plausible_plan(state: StaggerState, rng: np.random.Generator) -> None:
-    """A plan whose checksum is right and whose values are possible, but wrong."""
+    """A plan with a valid checksum, whose values are possible but wrong."""
     plan = state.load()
     plan.epoch = float(rng.uniform(-1e6, 1e6))
     plan.next_frame = float(rng.uniform(-1e6, 1e6))
@@ -242,6 +242,6 @@ def test_two_seconds_after_damage_every_tick_is_acted_on_again(
             events=(Disturb(4.0, lambda state, rng=rng: damage(state, rng)),),  # type: ignore[misc]
         )
         result = simulate(config, np.random.default_rng(seed))
-        # Of 358 ticks; the slots lose a few where their phase crosses the jitter of a tick.
+        # Of 358 ticks; slots lose a few when they fall close to the time of a tick.
         allowed = 0 if algorithm == "adaptive" else 4
         assert result.lost(6.0, 12.0)[0] <= allowed, f"seed {seed}: {result.lost(6.0, 12.0)}"

@@ -73,10 +73,10 @@ def test_nobody_takes_part_before_it_is_ready(scene: Scene, restarts: int) -> No
 
 def test_new_processes_get_slots_once_they_act(scene: Scene) -> None:
     scene.children.append(Child("inference", 3, lambda pipe: None, state=State.STARTING))
-    generation = scene.world.stagger.generation
+    generation = scene.world.stagger.load().generation
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2)
     # The slots of those who act stay where they are.
-    assert scene.world.stagger.generation == generation
+    assert scene.world.stagger.load().generation == generation
     scene.children[3].state = State.RUNNING
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2, 3)
 

@@ -15,6 +15,6 @@ POLE = (
 
 
 def pole(*settings: str, seconds: float = 10.0, **times: Any) -> VirtualRun:
-    """CartPole at 50 Hz: an inference takes 4.5 ticks, unless it is said."""
+    """CartPole at 50 Hz; an inference takes 4.5 ticks, unless a setting changes that."""
     config = load_config(None, [*POLE, "inference.injected_latency_ms=90", *settings], {})
     return run(config, seconds=seconds, **{"update_s": 0.015, **times})

@@ -47,5 +47,5 @@ def test_the_ledger_names_the_weights_that_an_action_was_computed_by(
     found = pole("inference.processes=5", "learning.processes=1", often, seconds=4.0)
     acted = found.rows[found.rows["source"] == Source.AGENT]
     assert len(set(acted["weights_version"].tolist())) > 50
-    # What others have taken over meanwhile is not what this one acts by.
+    # Not by weights that other processes have taken over meanwhile.
     assert acted["weights_version"].tolist() == [used[each] for each in acted["observed"].tolist()]

@@ -1,4 +1,4 @@
-"""Whole runs in virtual time: the same to the bit, and what theory says of delay and inaction."""
+"""Whole runs in virtual time: repeatable to the bit, with the delays and inaction of theory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_sequential_interaction_waits_for_its_updates() -> None:
     for each in (after, before):
         assert each["interaction_ms"] == pytest.approx(185.0, rel=0.03)
     assert beside["interaction_ms"] == pytest.approx(90.0, rel=0.03)
-    # What is learned before the action makes it late.
+    # An update before the action delays it.
     assert (after["delay_mean"], before["delay_mean"]) == pytest.approx((5.0, 9.75), abs=0.6)
 
 
@@ -51,7 +51,7 @@ def test_learners_take_turns_and_the_pace_is_kept() -> None:
     paced = pole("inference.processes=5", "learning.processes=3", "learning.updates_per_tick=0.5")
     learned_for = len(paced.rows) - 64
     assert paced.updates == pytest.approx(0.5 * learned_for, abs=35)
-    # As many as they can: three side by side, each of 60 ms.
+    # As many updates as they can make: three side by side, each of 60 ms.
     free = pole("learning.processes=3", update_s=0.06)
     assert free.updates == pytest.approx(3 * 8.7 / 0.06, rel=0.05)
 
@@ -88,7 +88,7 @@ def test_a2c_acts_by_new_weights_after_every_short_stretch() -> None:
     found = pole("learning.algorithm=a2c", "inference.processes=5", "learning.processes=1")
     # The first frames of an episode are answered too late to be decisions.
     assert found.updates >= 0.6 * len(found.rows) / A2C_DEFAULTS["rollout"] > 9
-    # The last ones may not have acted yet.
+    # The newest weights may not have acted yet.
     assert len(np.unique(found.rows["weights_version"])) >= found.updates - 2
 
 
@@ -101,7 +101,7 @@ def test_what_is_pending_is_all_that_comes_before_an_action() -> None:
     assert set(rows["tick"] - rows["observed"]) == {5}
     for place in range(4):
         assert (rows["pending"][4:, place] == rows["action"][place : place - 4]).all()
-    # Its own is not known, and nothing behind it.
+    # The action itself and later ones are not known.
     assert (rows["pending"][:, 4:] == -1).all()
 
 
@@ -114,7 +114,7 @@ def test_states_come_from_the_newest_inference_that_is_over() -> None:
     for field in ("action", "state", "state_lag", "episode"):
         assert found.rows[field].tobytes() == again.rows[field].tobytes()
     assert found.updates > 20
-    # An inference takes four and a half ticks. The first ones of an episode begin with zeros.
+    # An inference takes 4.5 ticks. The first inferences of an episode begin with zeros.
     rows = found.rows
     starts = np.concatenate([[0], np.flatnonzero(rows["flags"]) + 1])
     acted = rows[rows["source"] == 1]

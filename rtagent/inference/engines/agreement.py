@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,35 +13,31 @@ from rtagent.memory.frames import FrameRing
 from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN
 
 TOLERANCE = 0.01
-"""Of a continuous action's range, by which each component may differ."""
+"""Share of a continuous action's range by which each component may differ."""
 STRIDE = 8
-"""Ticks between two of the frames, where there are enough."""
+"""Most ticks between two of the compared frames."""
 
-Observation = npt.NDArray[Any]
 Answers = Sequence[npt.NDArray[np.float32]]
 
 
-def recent_observations(
-    frames: FrameRing, count: int, blank: Callable[[], Observation]
-) -> list[Observation]:
+def recent_observations(frames: FrameRing, count: int) -> list[npt.NDArray[Any]]:
     """Observations out of the frame ring, evenly over the newest ticks; the newest first.
 
     Args:
         frames: the ring.
-        count: wanted.
-        blank: makes an observation to fill.
+        count: how many are wanted.
 
     Returns:
-        `count` of them, or none while the ring has fewer frames.
+        `count` observations, each (stack, ...); fewer where the ring has fewer frames, or where
+        some are overwritten meanwhile.
     """
     newest, held = frames.newest, frames.newest - frames.floor + 1
-    if held < count:
-        return []
-    # The oldest slots may be written over meanwhile.
-    stride = max(1, min(STRIDE, held // (2 * count)))
+    count = min(count, held)
+    # With enough frames only the newer half is used: the oldest slots are written over next.
+    stride = max(1, min(STRIDE, held // (2 * max(1, count))))
     found = []
     for number in range(newest, newest - count * stride, -stride):
-        observation = blank()
+        observation = np.empty((frames.stack, *frames.frames.shape[1:]), frames.frames.dtype)
         if frames.observation(number, observation):
             found.append(observation)
     return found
@@ -51,8 +47,8 @@ def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]
     """Share of answers that mean the same action, 0 to 1.
 
     Args:
-        expected: (actions,) each, of torch in float32.
-        found: the engine's, on the same observations.
+        expected: (actions,) each, answers of torch in float32.
+        found: answers of the engine to the same observations.
         action_space: Discrete: the largest value decides; else each component may differ by
             `TOLERANCE` of its range, and of a random actor the mean and the deviation may.
     """

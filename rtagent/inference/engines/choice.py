@@ -1,8 +1,8 @@
 """Which model shall act: the fastest candidate that agrees with torch on recent frames.
 
 Candidates are timed once, in CPU time of this process, which a loaded machine does not lengthen
-much. Of each snapshot the fastest is tried first; one that disagrees too often is passed over for
-this snapshot, and one that cannot take the network, for ever.
+much. For each snapshot of weights the fastest candidate is tried first. A candidate that disagrees
+too often is passed over for this snapshot; one that cannot take the network is never tried again.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from rtagent.inference.engines.agreement import agreement
-from rtagent.inference.engines.interface import Answer, Engine, Template, Unsupported
+from rtagent.inference.engines.interface import Answer, Engine, Observations, Template, Unsupported
 from rtagent.inference.engines.registry import Candidate
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes
+from rtagent.policy.factory import line_of
 
 TIMED = 8
-"""Calls of which the median counts, after `WARM` others."""
+"""Calls whose median counts."""
 WARM = 3
-
-Observations = Sequence[npt.NDArray[Any]]
+"""Calls before these, which do not count."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A model, what it was made by, and how often it chooses torch's action."""
+    """A model, what made it, and the share of frames on which it chooses torch's action."""
 
     candidate: Candidate
     model: Bytes
@@ -49,9 +48,12 @@ class Choice:
         action_space: decides what it means to agree.
         threshold: least agreement.
         must_beat: CPU seconds of torch's inference. If None, a candidate may be slower.
-        tell: told of what is remarkable, a kind of event and its details.
-        go_on: asked before each inference; raises to end the work.
+        tell: called with a kind of event and its details.
+        go_on: called before each inference; raises to end the work.
         cpu_s: CPU seconds of this process so far.
+
+    Attributes:
+        refused: models of the newest snapshot that do not agree often enough.
     """
 
     def __init__(
@@ -78,8 +80,6 @@ class Choice:
     ) -> Converted | None:
         """The fastest model of these weights that agrees; None if there is none.
 
-        `refused` then has those that do not.
-
         Args:
             values: (parameters,) float32.
             observations: recent ones.
@@ -105,7 +105,7 @@ class Choice:
         return None
 
     def _rank(self, values: Floats, observations: Observations) -> None:
-        """Time the candidates once, and leave out what is slower than torch."""
+        """Time the candidates, and leave out those that are slower than torch."""
         for candidate in list(self._left):
             made = self._make(candidate, values, observations)
             if made is not None:
@@ -134,7 +134,7 @@ class Choice:
     def _make(
         self, candidate: Candidate, values: Floats, observations: Observations
     ) -> tuple[Bytes, Answer] | None:
-        """A model and what it answers; None if the candidate cannot take the network."""
+        """A model, opened and tried; None if the candidate cannot take the network."""
         if candidate not in self._left:
             return None
         self._go_on()
@@ -143,8 +143,7 @@ class Choice:
         except Unsupported as error:
             self._drop(candidate.engine, str(error))
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            self._drop(candidate.engine, f"{type(error).__name__}: {lines[-1]}")
+            self._drop(candidate.engine, line_of(error))
         return None
 
     def _try(

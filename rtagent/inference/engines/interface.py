@@ -14,11 +14,11 @@ from rtagent.memory.engine_models import Bytes, Precision
 
 Observations = Sequence[npt.NDArray[Any]]
 Answer = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
-"""One observation, (stack, ...), to (actions,) float32."""
+"""From one observation, (stack, ...), to (actions,) float32."""
 
 
 class Unsupported(Exception):
-    """The engine cannot do what is asked for; the text says what, on one line."""
+    """The engine cannot run a network; the text says in one line what it lacks."""
 
 
 class Template(Protocol):
@@ -29,27 +29,27 @@ class Template(Protocol):
 
         Args:
             values: (parameters,) float32, as the learners publish them.
-            precision: one that the engine has.
+            precision: one of the engine's.
             observations: recent ones, (stack, ...) each, to find the ranges of activations.
 
         Raises:
-            Unsupported: the network has something that the engine has not.
+            Unsupported: the engine cannot compute a part of the network.
         """
         ...
 
 
 class Engine(Protocol):
-    """A program that runs networks, on one thread of the process that asks it."""
+    """A program that runs networks, on one thread of the process that calls it."""
 
     def precisions(self) -> tuple[Precision, ...]:
-        """What it can compute in on this machine."""
+        """The precisions in which it can compute on this machine."""
         ...
 
     def template(self, network: Traceable) -> Template:
         """Translate a network once, before there are weights for it.
 
         Raises:
-            Unsupported: the network has something that the engine has not.
+            Unsupported: the engine cannot compute a part of the network.
         """
         ...
 

@@ -21,7 +21,7 @@ ERRORS_ONLY = 3
 
 
 class OnnxRuntime:
-    """The engine."""
+    """ONNX Runtime, see `Engine`."""
 
     def __init__(self) -> None:
         import onnxruntime
@@ -29,7 +29,7 @@ class OnnxRuntime:
         self._onnxruntime = onnxruntime
 
     def precisions(self) -> tuple[Precision, ...]:
-        """float32 alone."""
+        """float32 only."""
         return ("float32",)
 
     def template(self, network: Traceable) -> OnnxTemplate:
@@ -44,7 +44,7 @@ class OnnxRuntime:
             ):
                 warnings.simplefilter("ignore")
                 path = Path(folder) / "policy.onnx"
-                # The exporter by tracing takes half a second where the other takes 18.
+                # The exporter that traces takes half a second, the other one 18.
                 torch.onnx.export(
                     network, (network.example, *weights), path,
                     input_names=[OBSERVATION, *names], dynamo=False,
@@ -78,14 +78,14 @@ class OnnxTemplate:
 
     Args:
         model: from observation and weights to the answer.
-        network: that it was made from.
+        network: the network that it was made from.
     """
 
     def __init__(self, model: Any, network: Traceable) -> None:
         self._model, self._network = model, network
 
     def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
-        """A model with constants in place of its inputs for weights, see `Template`."""
+        """A model with the weights as constants in place of inputs, see `Template`."""
         import onnx
 
         model = onnx.ModelProto()

@@ -1,9 +1,9 @@
 """OpenVINO: float32, bfloat16 where the processor has it, and int8 with ranges that are measured.
 
-In int8 each weight is one of 255 steps of its output channel's range, and what enters a layer one
-of 256 steps of the range that it had on recent frames; a picture of bytes has its steps already.
-The last layer is left out, for actions often differ by less than a step. What is left over is
-computed in bfloat16 where the processor has that; answers are float32.
+In int8 each weight is rounded to one of 255 steps over the range of its output channel, and each
+input of a layer to one of 256 steps over the range that the inputs had on recent frames; pixels are
+whole numbers already. The last layer is not rounded, for actions often differ by less than a step.
+Everything else is computed in bfloat16 where the processor has it; answers are float32.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rtagent.inference.engines.interface import Answer, Observations, Unsupporte
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
+from rtagent.policy.factory import line_of
 
 DEVICE = "CPU"
 ACTIVATION_LEVELS, WEIGHT_LEVELS = 256, 255
@@ -27,7 +28,7 @@ LAYERS = ("Convolution", "MatMul")
 
 
 class OpenVino:
-    """The engine."""
+    """OpenVINO, see `Engine`."""
 
     def __init__(self) -> None:
         import openvino
@@ -40,7 +41,7 @@ class OpenVino:
         return ("int8", "bfloat16", "float32") if self._bfloat16 else ("int8", "float32")
 
     def compile(self, model: Any, precision: Precision) -> Any:
-        """Compile a model, its int8 layers marked."""
+        """Compile a model whose int8 layers are marked."""
         return self._core.compile_model(model, DEVICE, self._settings(precision))
 
     def template(self, network: Traceable) -> OpenVinoTemplate:
@@ -71,7 +72,7 @@ class OpenVino:
         blob = openvino.Tensor(model, shared_memory=True)
         compiled = self._core.import_model(blob, DEVICE, self._settings(precision))
         request = compiled.create_infer_request()
-        # Bound once: to hand arrays over anew takes longer than a small network.
+        # Bound once: binding arrays in each call takes longer than a small network.
         entering, leaving = _array(compiled.input(0)), _array(compiled.output(0))
         request.set_input_tensor(openvino.Tensor(entering, shared_memory=True))
         request.set_output_tensor(openvino.Tensor(leaving, shared_memory=True))
@@ -79,7 +80,7 @@ class OpenVino:
         def answer(
             observation: npt.NDArray[Any], held: Bytes = model
         ) -> npt.NDArray[np.float32]:
-            # The compiled model reads weights out of the bytes that it was made from.
+            # `held`: the compiled model reads its weights out of these bytes.
             entering[0] = observation
             request.infer()
             return np.array(leaving[0], np.float32)
@@ -87,7 +88,7 @@ class OpenVino:
         return answer
 
     def _settings(self, precision: Precision) -> dict[str, Any]:
-        """One thread, and what is not marked as int8 in the least precision that is allowed."""
+        """One thread; layers that are not marked as int8 in the lowest allowed precision."""
         low = self._bfloat16 and precision != "float32"
         return {
             "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1,
@@ -99,9 +100,9 @@ class OpenVinoTemplate:
     """A network whose weights are inputs.
 
     Args:
-        engine: compiles it.
+        engine: compiles the model.
         model: from observation and weights to the answer.
-        network: that it was made from.
+        network: the network that it was made from.
     """
 
     def __init__(self, engine: OpenVino, model: Any, network: Traceable) -> None:
@@ -119,7 +120,7 @@ class OpenVinoTemplate:
         return np.frombuffer(compiled.export_model().getvalue(), np.uint8).copy()
 
     def _filled(self, values: Floats) -> Any:
-        """The model with constants in place of its inputs for weights."""
+        """The model with the weights as constants in place of inputs."""
         from openvino import opset13
 
         model = self._model.clone()
@@ -151,14 +152,14 @@ class OpenVinoTemplate:
 
 
 def inner_layers(model: Any) -> list[Any]:
-    """The layers with constant weights that other layers follow, in order."""
+    """The layers with constant weights that are followed by other layers, in order."""
     layers = [each for each in model.get_ordered_ops() if _is_layer(each)]
     last = _last_layers(model)
     return [each for each in layers if each.get_friendly_name() not in last]
 
 
 def quantize(layer: Any, low: float, high: float) -> None:
-    """Round what enters a layer to steps from `low` to `high`, and its weights to theirs."""
+    """Round a layer's inputs to steps from `low` to `high`, and its weights to their own steps."""
     from openvino import opset13
 
     if not _is_scaled_bytes(layer.input_value(0).get_node()):
@@ -169,7 +170,7 @@ def quantize(layer: Any, low: float, high: float) -> None:
         layer.input(0).replace_source_output(entering.output(0))
     constant = layer.input_value(1).get_node()
     weights = constant.get_data()
-    # A MatMul of the transposed has its outputs along the first axis, too.
+    # The first axis is that of the outputs, in a MatMul with a transposed matrix, too.
     axes = tuple(range(1, weights.ndim))
     span = np.maximum(np.abs(weights).max(axis=axes, keepdims=True), 1e-9).astype(np.float32)
     rounded = opset13.fake_quantize(constant.output(0), -span, span, -span, span, WEIGHT_LEVELS)
@@ -177,7 +178,7 @@ def quantize(layer: Any, low: float, high: float) -> None:
 
 
 def _array(port: Any) -> npt.NDArray[Any]:
-    """An array for what enters or leaves a model."""
+    """An array for an input or an output of a model."""
     return np.zeros(tuple(port.shape), port.element_type.to_dtype())
 
 
@@ -204,7 +205,7 @@ def _is_layer(node: Any) -> bool:
 
 
 def _last_layers(model: Any) -> set[str]:
-    """Names of the layers between which and the answer there is no other."""
+    """Names of the layers that no other layer follows."""
     found, seen = set(), set()
     waiting = [result.input_value(0).get_node() for result in model.get_results()]
     while waiting:
@@ -222,8 +223,7 @@ def _last_layers(model: Any) -> set[str]:
 
 def _reason(error: Exception) -> str:
     """The operator that is missing, or the error's last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
+    for line in str(error).splitlines():
         if "No conversion rule found for operations" in line or "No translator found for" in line:
-            return line
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+            return line.strip()
+    return line_of(error)

@@ -1,25 +1,25 @@
 """The converter: makes models of published weights, one for all inference processes.
 
-Why it is correct. It only reads what acting reads: weights and frames, each whole or not at all. It
-writes models into a place of its own, and has no lock that anybody waits for; where it is killed,
-acting goes on with what it has. A model is published only after it has been opened and asked, here,
-and agrees with torch. The first conversion has a tenth of acting's weight, for torch may keep every
-core busy just because there is no model yet. All others run when nobody else wants a core, for at
-most `policy.engine_share` of one.
+Why it is correct. The converter only reads what acting reads: weights and frames, each whole or not
+at all. It alone writes models, and it holds no lock that another process waits for; where it is
+killed, acting goes on with the model that it has. A model is published only after this process has
+opened and tried it, and it agrees with torch. The first conversion has a tenth of acting's
+scheduling weight, for torch may keep every core busy just because there is no model yet. All others
+run when no other process wants a core, for at most `policy.engine_share` of one core.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from rtagent.clock import NANO
 from rtagent.inference.engines.agreement import recent_observations
 from rtagent.inference.engines.choice import Choice, Converted
+from rtagent.inference.engines.interface import Observations
 from rtagent.inference.engines.registry import candidates, make, wanted_engines
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
@@ -32,12 +32,12 @@ from rtagent.processes.scheduling import prefer_acting, step_back
 from rtagent.processes.worker import WorkerContext
 
 LOOK_S = 0.05
-"""Between two looks for new weights."""
+"""Seconds between two looks for new weights."""
 NO_MODEL = np.zeros(0, np.uint8)
 
 
 class Leaving(Exception):
-    """The process has been told to go."""
+    """The process has been told to leave."""
 
 
 class Converter:
@@ -45,9 +45,9 @@ class Converter:
 
     Args:
         context: of this worker.
-        models: to publish into.
+        models: where models are published.
         policy: torch in float32, to compare with.
-        choice: of the candidates.
+        choice: chooses among the candidates.
         cpu_s: CPU seconds of this process so far.
     """
 
@@ -61,6 +61,7 @@ class Converter:
         self._publication = 0
         self._refusing = False
         self._due = -np.inf
+        self._first_floor = context.world.frames.floor
 
     def run(self) -> None:
         """Convert until told to leave."""
@@ -74,11 +75,15 @@ class Converter:
             return
 
     def _step(self) -> bool:
-        """Convert what is new; False: there is nothing, or it is not time yet."""
+        """Convert new weights; False if there are none, or it is not time yet."""
         world, policy = self._context.world, self._context.config.policy
         if world.weights.number == self._publication or self._context.clock.now() < self._due:
             return False
-        observations = recent_observations(world.frames, policy.engine_frames, self._blank)
+        frames, wanted = world.frames, policy.engine_frames
+        # A ring that has begun to give up frames will not hold more of them.
+        if frames.floor == self._first_floor and frames.newest - frames.floor + 1 < wanted:
+            return False
+        observations = recent_observations(frames, wanted)
         if not observations:
             return False
         before = self._cpu_s()
@@ -87,16 +92,16 @@ class Converter:
             return False
         self._publication = number
         converted = self._choice.convert(self._flat, observations, self._expected(observations))
-        self._take(info, converted)
-        # Before this, nothing may have been fast enough to leave anybody a core.
+        self._publish(info, converted)
+        # Before the first conversion torch acts, which may have left no core idle.
         self._context.set_idle_priority()
         spent_s = self._cpu_s() - before
         self._context.record.conversion_ns = round(spent_s * NANO)
-        # The share holds over all that was done for this snapshot.
+        # The share counts all that was done for this snapshot.
         self._due = self._context.clock.now() + spent_s * (1.0 / policy.engine_share - 1.0)
         return True
 
-    def _expected(self, observations: list[npt.NDArray[Any]]) -> list[Floats]:
+    def _expected(self, observations: Observations) -> list[Floats]:
         """Torch's answers."""
         self._policy.load(self._flat)
         answers = []
@@ -105,7 +110,7 @@ class Converter:
             answers.append(self._policy.values(observation))
         return answers
 
-    def _take(self, info: WeightsInfo, converted: Converted | None) -> None:
+    def _publish(self, info: WeightsInfo, converted: Converted | None) -> None:
         """Publish a model, or say why there is none."""
         record = self._context.record
         record.refused += len(self._choice.refused)
@@ -115,7 +120,7 @@ class Converter:
                 reason=f"a model of {len(converted.model)} bytes is too large",
             )
             converted = None
-        self._tell_refusals(info)
+        self._report_refusals(info)
         if converted is not None:
             engine, precision = converted.candidate.codes
             found = ModelInfo(
@@ -127,8 +132,8 @@ class Converter:
         elif self._context.config.policy.engine == "auto" or self._choice.exhausted:
             self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
 
-    def _tell_refusals(self, info: WeightsInfo) -> None:
-        """Say once that snapshots are refused, until one is not."""
+    def _report_refusals(self, info: WeightsInfo) -> None:
+        """Report the first of consecutive snapshots for which a model was refused."""
         refused = self._choice.refused
         if refused and not self._refusing:
             worst = min(refused, key=lambda each: each.agreement)
@@ -140,13 +145,9 @@ class Converter:
             )
         self._refusing = bool(refused)
 
-    def _blank(self) -> npt.NDArray[Any]:
-        blueprint = self._context.blueprint
-        return np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
-
 
 def go_on(context: WorkerContext[ConverterRecord]) -> None:
-    """Beat; raises `Leaving` if the process has been told to go."""
+    """Beat; raises `Leaving` if the process has been told to leave."""
     context.beat()
     if context.stopping:
         raise Leaving
@@ -166,18 +167,11 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     support = support_of(config.learning)
     zeros = np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
     network = Traceable(exact.module, zeros, None if support is None else support.values())
-
-    def tell(kind: str, **details: Any) -> None:
-        context.event(kind, **details)
-
-    def proceed() -> None:
-        go_on(context)
-
     context.ready()
     try:
         choice = Choice(
             engines, list(candidates(config.policy, engines)), network, blueprint.action_space,
-            config.policy.engine_agreement, None, tell, proceed,
+            config.policy.engine_agreement, None, context.event, partial(go_on, context),
         )
         if config.policy.engine == "auto":
             acting = ActingPolicy(config.policy, *spaces, head, blueprint.precision)

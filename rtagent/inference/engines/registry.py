@@ -1,4 +1,4 @@
-"""Which engines there are, what they need, and which of them a configuration means."""
+"""Which engines there are, what they need, and which of them a configuration allows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Entry:
     """An engine.
 
     Attributes:
-        title: as its makers write it.
-        packages: that it imports.
-        extra: of rtagent, that brings them.
-        path: of its class, `module:name`.
+        title: its name, as its makers write it.
+        packages: names of the packages that it imports.
+        extra: the extra of rtagent that installs them.
+        path: `module:name` of its class.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def installed(self) -> bool:
-        """Whether all that it needs can be imported."""
+        """Whether all of its packages can be imported."""
         return all(find_spec(package) is not None for package in self.packages)
 
 
@@ -72,7 +72,7 @@ def make(name: str) -> Engine:
 
 
 def check(policy: PolicyConfig) -> None:
-    """Refuse an engine or a precision that is not there.
+    """Refuse an engine that is not installed, or a precision that it lacks.
 
     Raises:
         UserError: one line that says what to install, or to set.
@@ -91,18 +91,18 @@ def check(policy: PolicyConfig) -> None:
             f"policy.engine = {wanted!r} needs {entry.title}: "
             f"pip install 'rtagent[{entry.extra}]'"
         )
-    # Every engine has float32, and to make one takes a while.
+    # Every engine has float32, and loading an engine takes a while.
     if policy.precision in ("auto", "float32"):
         return
     if not any(candidates(policy, {name: make(name) for name in wanted_engines(policy)})):
         raise UserError(
-            f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} has none of that "
-            "on this machine; use auto or float32"
+            f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} cannot "
+            "compute in it on this machine; use auto or float32"
         )
 
 
 def candidates(policy: PolicyConfig, engines: dict[str, Engine]) -> Iterator[Candidate]:
-    """What the configuration allows of these engines."""
+    """The engines and precisions that the configuration allows."""
     for name, engine in engines.items():
         for precision in engine.precisions():
             if policy.precision in ("auto", precision):

@@ -20,15 +20,15 @@ from rtagent.policy.networks import float_state
 
 
 class Traceable(nn.Module):
-    """The network, its floating point state given from outside.
+    """A network whose floating point state is an argument.
 
     Args:
-        module: in float32; it is copied.
+        module: the network, in float32; it is copied.
         example: an observation, (stack, ...).
         support: of the value distributions. If None, the network gives plain values or an action.
 
     Attributes:
-        example: (1, stack, ...).
+        example: the observation as a batch, (1, stack, ...).
         names: of the tensors, in the order of the weight buffers.
     """
 
@@ -36,7 +36,7 @@ class Traceable(nn.Module):
         self, module: nn.Module, example: npt.NDArray[Any], support: Tensor | None
     ) -> None:
         super().__init__()
-        # In a tuple, so that torch does not see parameters of its own in it.
+        # In a tuple, so that torch does not take its parameters for this module's own.
         self._held = (copy.deepcopy(module).eval().requires_grad_(False),)
         self._support = support
         self.example = torch.from_numpy(np.ascontiguousarray(example)).unsqueeze(0)
@@ -45,7 +45,7 @@ class Traceable(nn.Module):
         self._shapes = [tuple(tensor.shape) for _, tensor in state]
 
     def forward(self, observations: Tensor, *weights: Tensor) -> Tensor:
-        """(1, stack, ...) and the tensors to (1, actions)."""
+        """From an observation (1, stack, ...) and the tensors to (1, actions)."""
         module = self._held[0]
         for name, weight in zip(self.names, weights, strict=True):
             path, _, leaf = name.rpartition(".")
@@ -58,7 +58,7 @@ class Traceable(nn.Module):
         return output if self._support is None else expected_values(output, self._support)
 
     def split(self, values: Floats) -> Iterator[Floats]:
-        """The tensors out of (parameters,) float32, in the order of `names`; views."""
+        """Views of (parameters,) float32 as the tensors, in the order of `names`."""
         at = 0
         for shape in self._shapes:
             size = int(np.prod(shape, dtype=np.int64))
@@ -66,6 +66,6 @@ class Traceable(nn.Module):
             at += size
 
     def weights(self) -> tuple[Tensor, ...]:
-        """Tensors of the right shapes, to translate the network with."""
+        """Random tensors of the right shapes, with which the network is translated."""
         generator = torch.Generator().manual_seed(0)
         return tuple(torch.randn(shape, generator=generator) for shape in self._shapes)

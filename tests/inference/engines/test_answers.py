@@ -50,7 +50,7 @@ def test_as_torch_answers(engine: Engine, name: str) -> None:
     policy = ActingPolicy(PolicyConfig(network=network, precision="float32"), space, actions, head)
     template = engine.template(traceable(policy, space, head))
     seen, sizes = observations(space, 20), []
-    # The second time other weights go into the network that was translated once.
+    # The second weights go into the same template.
     lowest = engine.precisions()[0]
     for factor, precision in ((1.0, "float32"), (-0.5, lowest)):
         weights = (factor * flattened(policy.module)).astype(np.float32)

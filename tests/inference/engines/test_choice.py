@@ -1,4 +1,4 @@
-"""The fastest candidate that agrees acts; what disagrees, or cannot, does not."""
+"""The fastest candidate that agrees acts; one that disagrees, or cannot act, does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER = Candidate("other", "float32")
 
 
 class Fake:
-    """An engine that takes so long for an inference, and is wrong on some frames."""
+    """An engine with a given inference time, which is wrong on some frames."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         self._bench, self._name = bench, name
@@ -85,7 +85,7 @@ def test_the_fastest(bench: Bench) -> None:
     kind, said = bench.told[0]
     assert kind == "engines_timed"
     assert (said["one_int8_ms"], said["other_float32_ms"]) == (1000.0, 3000.0)
-    # Timed once, translated once; afterwards only what acts is converted.
+    # Candidates are timed and translated once; after that only the chosen one is converted.
     bench.converted.clear()
     assert bench.convert() == INT8
     assert bench.converted == [("one", "int8")]
@@ -96,7 +96,7 @@ def test_the_fastest_that_agrees(bench: Bench) -> None:
     bench.wrong = {INT8: 2}
     assert bench.convert() == FLOAT32
     assert [(each.candidate, each.agreement) for each in bench.choice.refused] == [(INT8, 0.98)]
-    # Of the next snapshot it is the first to be tried again.
+    # For the next snapshot the fastest one is tried first again.
     bench.wrong = {INT8: 1}
     assert bench.convert() == INT8
     assert bench.choice.refused == []

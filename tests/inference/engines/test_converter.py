@@ -1,4 +1,4 @@
-"""The converter takes the newest weights when its share allows, and tells what it does."""
+"""The converter takes the newest weights when its share allows, and reports what it does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INT8 = Candidate("openvino", "int8")
 
 
 class FakeChoice:
-    """Agrees, or does not, after `SPENT_S` of a core."""
+    """Makes a model with a given agreement, in `SPENT_S` of a core."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -35,9 +35,11 @@ class FakeChoice:
         self.refused: list[Converted] = []
         self.agreement = 1.0
         self.size = 3
+        self.compared = 0
 
     def convert(self, values: Any, observations: Any, expected: Any) -> Converted | None:
-        assert len(observations) == len(expected) == FRAMES
+        assert len(observations) == len(expected)
+        self.compared = len(observations)
         self._bench.cpu_s += SPENT_S
         self._bench.clock.advance(SPENT_S)
         made = Converted(INT8, np.full(self.size, values[0], np.uint8), self.agreement)
@@ -46,7 +48,7 @@ class FakeChoice:
 
 
 class Bench:
-    """A converter with everything around it."""
+    """A converter and everything that it needs."""
 
     def __init__(self, engine: str, frames: int = FRAMES) -> None:
         blueprint = make_blueprint()
@@ -118,6 +120,16 @@ def test_without_enough_frames_nothing_is_checked() -> None:
     assert not bench.step()
     bench.show(1)
     assert bench.step()
+    assert bench.choice.compared == FRAMES
+
+
+def test_a_ring_that_keeps_fewer_frames_has_all_of_them_compared() -> None:
+    """Like the ring of a small replay, or one whose memory is limited."""
+    bench = Bench("openvino", FRAMES - 1)
+    bench.frames.raise_floor(1)
+    assert bench.step()
+    # The first three frames that are left lack a part of their stacks.
+    assert bench.choice.compared == FRAMES - 2 - 3
 
 
 def test_a_snapshot_that_does_not_agree_is_not_used_and_told_once(bench: Bench) -> None:

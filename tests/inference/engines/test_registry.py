@@ -1,4 +1,4 @@
-"""What is not there is refused in one line that says what to do."""
+"""An engine that is missing is refused in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_precision_that_the_processor_has_not(monkeypatch: pytest.MonkeyPatch)
             return ("int8", "float32")
 
     monkeypatch.setattr(registry, "make", lambda name: Old())
-    with pytest.raises(UserError, match=r"policy\.engine = 'openvino' has none of that on this"):
+    with pytest.raises(UserError, match=r"policy\.engine = 'openvino' cannot compute in it"):
         check(PolicyConfig(engine="openvino", precision="bfloat16"))
     engines = {"openvino": Old()}
     found = list(candidates(PolicyConfig(engine="openvino"), engines))  # type: ignore[arg-type]
