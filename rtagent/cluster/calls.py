@@ -44,7 +44,6 @@ class Learned(NamedTuple):
 
     Attributes:
         outcome: of the update.
-        transitions: of the share, learned from.
         loss: of its batch.
         norm: of the gradient.
         updates: of the learner after it.
@@ -55,7 +54,6 @@ class Learned(NamedTuple):
     """
 
     outcome: Outcome
-    transitions: int
     loss: float
     norm: float
     updates: int

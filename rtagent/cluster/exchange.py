@@ -349,10 +349,9 @@ class Exchange:
         self._note_share(int(values.get("share", self.share)), now)
         if "outcome" in values:
             self._learned.append(Learned(
-                values["outcome"], int(values["learned"]), float(values["loss"]),
-                float(values["norm"]), int(values["updates"]), int(values["samples"]),
-                float(values["seconds"]), values.get("sampled", sent.priority),
-                values.get("transferred", sent.priority),
+                values["outcome"], float(values["loss"]), float(values["norm"]),
+                int(values["updates"]), int(values["samples"]), float(values["seconds"]),
+                values.get("sampled", sent.priority), values.get("transferred", sent.priority),
             ))
 
     def _take_weights(self, block: Bytes | None) -> None:

@@ -138,8 +138,7 @@ class Gateway:
         slots = _slots(context)
         self._node = _node(context, slots, np.random.default_rng(seeds))
         joining = Joining(
-            f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots,
-            config.cluster.weights_every,
+            f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots
         )
         emulation = emulation_of(config.cluster)
         self._exchange = Exchange(

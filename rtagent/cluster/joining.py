@@ -20,7 +20,6 @@ class Joining:
         config: of its daemon, as it started.
         blueprint: shapes.
         slots: frames that the learner shall keep for it.
-        weights_every: updates between two deliveries of the weights.
         generated: transitions that its world has generated so far.
         version: of its rtagent.
     """
@@ -29,7 +28,6 @@ class Joining:
     config: Config
     blueprint: Blueprint
     slots: int
-    weights_every: int
     generated: int = 0
     version: str = __version__
 

@@ -89,7 +89,7 @@ class ClusterLearner:
         with self._training, self._changed:
             if self._first is None or self._trainer is None:
                 self._trainer = Trainer(
-                    joining.config, joining.blueprint, joining.weights_every
+                    joining.config, joining.blueprint, joining.config.cluster.weights_every
                 )
                 self._first = joining
                 if self._folder is not None and self._trainer.restore(self._folder, self._identity):

@@ -55,7 +55,8 @@ class Edge:
             "batch_size": 8, "n_step": 2, "learning_starts": 1, "precision": "float32", **learning,
         }
         self.config: Config = parse_config({
-            "learning": settings, "replay": {"capacity": capacity}, "cluster": {"replay": replay},
+            "learning": settings, "replay": {"capacity": capacity},
+            "cluster": {"replay": replay, "weights_every": 4},
         })
         self.blueprint = _blueprint(self.config, stack, actions)
         self.frames = FrameRing.private(self.blueprint, capacity)
@@ -67,7 +68,7 @@ class Edge:
                 priorities = Priorities.private(capacity, VirtualClock())
             self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
             self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
-        self.joining = Joining(name, self.config, self.blueprint, slots, weights_every=4)
+        self.joining = Joining(name, self.config, self.blueprint, slots)
         self._episode = episode
         self._tick = 0
 
