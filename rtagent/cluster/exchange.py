@@ -26,7 +26,6 @@ from rtagent.cluster.message import Bytes, unpack
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.errors import UserError
 
-MOST_IN_FLIGHT = 64
 SMALL_BYTES = 256
 """What a call without a message is counted as."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 10.0
@@ -112,7 +111,7 @@ class Exchange:
         self._failure: str | None = None
         self._learned: deque[Learned] = deque()
         self._weights: Weights | None = None
-        self.in_flight = InFlight(MOST_IN_FLIGHT)
+        self.in_flight = InFlight()
         self.share = joining.config.learning.batch_size
         self.others: list[dict[str, Any]] = []
         self.connected, self.since = False, now if since is None else since

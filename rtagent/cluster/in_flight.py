@@ -21,6 +21,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
+MOST_IN_FLIGHT = 64
+"""Batches on their way, whatever is measured."""
 GAIN = 1.25
 MEMORY_S = 10.0
 """A measurement counts for so long."""
@@ -70,9 +72,6 @@ class InFlight:
     when the smallest delay is old, only as few batches as possible are let go until one of these
     has been answered.
 
-    Args:
-        most: batches on their way, whatever was measured.
-
     Attributes:
         limit: batches that may be on their way now.
         together: of these, how many travel in one call.
@@ -81,8 +80,7 @@ class InFlight:
             for, seconds; 0 before the first answer.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._answers: deque[float] = deque()
         self._rates: deque[tuple[float, float]] = deque()
         self.forget()
@@ -130,7 +128,7 @@ class InFlight:
         else:
             rate = self._rates[0][1]
             update_s = math.inf if self._update_s is None else self._update_s
-            most = max(LEAST, min(self._most, int(MOST_BYTES / self._bytes)))
+            most = max(LEAST, min(MOST_IN_FLIGHT, int(MOST_BYTES / self._bytes)))
             self.together = together(rate, update_s, most)
             self.limit = allowed(rate, self.delay_s, most, self.together)
 

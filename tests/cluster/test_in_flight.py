@@ -46,7 +46,7 @@ def drive(
 
 
 def test_a_path_that_has_become_longer_is_noticed() -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     drive(in_flight, 0.02, work=0.02, seconds=5.0)
     before = in_flight.limit
     assert drive(in_flight, 0.2, work=0.02, seconds=60.0, start=5.0) > 40.0
@@ -56,7 +56,7 @@ def test_a_path_that_has_become_longer_is_noticed() -> None:
 
 @pytest.mark.parametrize("round_trip", [0.0, 0.02, 0.2])
 def test_the_delay_is_hidden(round_trip: float) -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     rate = drive(in_flight, round_trip, work=0.02, seconds=20.0)
     # Now and then the path is emptied, to see how long it is.
     assert rate == pytest.approx(1 / 0.02, rel=0.05)
@@ -71,7 +71,7 @@ def test_the_delay_is_hidden(round_trip: float) -> None:
     [(1000, 64, 16), (MOST_BYTES // 20, 20, 5), (MOST_BYTES // 3, 3, 1), (MOST_BYTES, LEAST, 1)],
 )
 def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     for answer in range(100):
         in_flight.sent(size)
         now = 0.001 * answer
@@ -81,7 +81,7 @@ def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
 
 
 def test_batches_that_have_grown_are_few_at_once() -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     for answer in range(100):
         in_flight.sent(MOST_BYTES // 4 if answer == 99 else 1000)
         now = 0.001 * answer
@@ -90,7 +90,7 @@ def test_batches_that_have_grown_are_few_at_once() -> None:
 
 
 def test_after_a_cut_it_begins_anew() -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     drive(in_flight, 0.2, work=0.02, seconds=5.0)
     assert in_flight.limit > LEAST
     in_flight.forget()
