@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rtagent.clock import NANO
 from rtagent.cluster.calls import Learned
@@ -10,23 +10,16 @@ from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 
 
-class Event(Protocol):
-    """Reports something worth remembering."""
-
-    def __call__(self, kind: str, /, *, loss: str, gradient_norm: str, updates: int) -> object:
-        """See `WorkerContext.event`."""
-        ...
-
-
 class LearnedRecord:
     """Counts updates.
 
     Args:
         record: of the gateway.
-        event: tells of updates that were left out, once for those that follow each other.
+        event: `WorkerContext.event`; tells of updates that were left out, once for those that
+            follow each other.
     """
 
-    def __init__(self, record: LearnerRecord, event: Event) -> None:
+    def __init__(self, record: LearnerRecord, event: Callable[..., object]) -> None:
         self._record, self._event = record, event
         self._bad_burst = False
         self._samples: int | None = None

@@ -57,9 +57,13 @@ class ClusterLearner:
         folder: where checkpoints are written. If None, nowhere.
         identity: the same after it was started again, and no other learner's: it then learns on
             from its newest checkpoint. If None, it is not started again.
+        on_publish: called by the learning thread whenever weights are published.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None, identity: str | None = None) -> None:
+    def __init__(
+        self, clock: Clock, folder: Path | None, identity: str | None = None,
+        on_publish: Callable[[], None] = lambda: None,
+    ) -> None:
         self.incarnation = uuid.uuid4().hex
         self._clock = clock
         self._folder, self._identity = folder, identity or self.incarnation
@@ -73,7 +77,7 @@ class ClusterLearner:
         self._batches = 0
         self._published_at = clock.now()
         self._waiting_since: float | None = None
-        self._on_publish: list[Callable[[], None]] = []
+        self._on_publish = on_publish
         self._saved_at = clock.now()
 
     # ---- what nodes ask for
@@ -192,10 +196,6 @@ class ClusterLearner:
                 ],
             }
 
-    def on_publish(self, call: Callable[[], None]) -> None:
-        """Have something called, by the learning thread, whenever weights are published."""
-        self._on_publish.append(call)
-
     # ---- learning
 
     def step(self, timeout_s: float) -> bool:
@@ -222,8 +222,7 @@ class ClusterLearner:
             for _, node, _ in parts:
                 if isinstance(node.source, Mirror):
                     node.source.measure_transferred(trainer.errors)
-            for call in self._on_publish:
-                call()
+            self._on_publish()
         return True
 
     def save_if_due(self, every_s: float) -> Path | None:

@@ -54,10 +54,9 @@ class LearnerActor:
         keep_freed_memory()
         # An actor that Ray starts again has the same.
         identity = ray.get_runtime_context().get_actor_id()
-        self._learner = ClusterLearner(clock, path, identity)
+        self._learner = ClusterLearner(clock, path, identity, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newer = asyncio.Event()
-        self._learner.on_publish(self._wake)
         threading.Thread(target=self._learn, name="learn", daemon=True).start()
 
     async def join(self, joining: Joining) -> Welcome:

@@ -17,11 +17,9 @@ def shares(batch_size: int, rates: Mapping[str, float]) -> dict[str, int]:
 
     Args:
         batch_size: N.
-        rates: transitions per second that each node generates, not negative. If all are 0, each
-            counts the same.
+        rates: transitions per second that each node generates, not negative, of one node at least.
+            If all are 0, each counts the same.
     """
-    if not rates:
-        return {}
     total = sum(rates.values())
     even = 1.0 / len(rates)
     weights = {node: rate / total if total > 0 else even for node, rate in rates.items()}
