@@ -245,7 +245,7 @@ class Exchange:
             return
         self._ask("weights", (self._version, WEIGHTS_WAIT_S), now, WEIGHTS_WAIT_S)
         if now >= self._others_at:
-            self._ask("status", (), now)
+            self._ask("status", (self.node_name,), now)
         if self.wants_snapshot:
             self._ask("snapshot", (), now)
 

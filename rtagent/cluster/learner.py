@@ -43,10 +43,11 @@ from rtagent.memory.array_buffer import Floats
 PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
 SILENT_S = 3.0
-"""A node that has not been heard of for so long has no share, and generates nothing."""
+"""A node that has sent nothing for so long has no share, and generates nothing."""
 NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
-"""A node that has not been heard of for so long is forgotten when another joins."""
+"""A node that has not called for so long is forgotten, and its frames are given back; a node whose
+replay is here, which it would go on with, only when another joins."""
 
 
 class ClusterLearner:
@@ -101,7 +102,8 @@ class ClusterLearner:
             check_same(joining, self._first)
             source = self._source(joining)
             source.generated = joining.generated
-            self._forget(joining.node)
+            self._end_session(joining.node)
+            self._forget_gone(mirrors=True)
             self._sessions += 1
             learning = joining.config.learning
             self._nodes[joining.node] = Session(
@@ -176,23 +178,29 @@ class ClusterLearner:
                 raise UserError("nothing has been learned yet")
             return pack({}, snapshot_arrays(self._trainer.snapshot()))
 
-    def status(self) -> dict[str, Any]:
-        """What is going on: values that JSON can say."""
+    def status(self, node: str | None = None) -> dict[str, Any]:
+        """What is going on: values that JSON can say.
+
+        Args:
+            node: that asks. If None, it is no node that asks.
+        """
         with self._changed:
             now = self._clock.now()
+            if node in self._nodes:
+                self._nodes[node].called_at = now
             return {
                 "incarnation": self.incarnation,
                 "batches": self._batches,
                 "nodes": [
                     {
                         "id": name,
-                        "share": self._share(name) if now - node.heard < SILENT_S else 0,
-                        "generated": node.source.generated,
-                        "rate": node.rate if now - node.heard < SILENT_S else 0.0,
-                        "shipped": node.shipped, "learned": node.learned,
-                        "silent_s": now - node.heard,
+                        "share": self._share(name) if now - each.sent_at < SILENT_S else 0,
+                        "generated": each.source.generated,
+                        "rate": each.rate if now - each.sent_at < SILENT_S else 0.0,
+                        "shipped": each.shipped, "learned": each.learned,
+                        "silent_s": now - each.sent_at,
                     }
-                    for name, node in sorted(self._nodes.items())
+                    for name, each in sorted(self._nodes.items())
                 ],
             }
 
@@ -252,12 +260,20 @@ class ClusterLearner:
             return source
         return Mirror(config, shapes, self._clock)
 
-    def _forget(self, joining: str) -> None:
-        """End the last session of a node that joins, and those of nodes that are gone for long."""
+    def _end_session(self, name: str) -> None:
+        if (session := self._nodes.pop(name, None)) is not None:
+            session.end()
+
+    def _forget_gone(self, *, mirrors: bool) -> None:
+        """End the sessions of nodes that have not called for long.
+
+        Args:
+            mirrors: also of nodes whose replay is here.
+        """
         long_ago = self._clock.now() - FORGOTTEN_S
         for name, node in list(self._nodes.items()):
-            if name == joining or node.heard < long_ago:
-                self._nodes.pop(name).end()
+            if node.called_at < long_ago and (mirrors or not isinstance(node.source, Mirror)):
+                self._end_session(name)
 
     def _compose(
         self, timeout_s: float
@@ -265,6 +281,7 @@ class ClusterLearner:
         """The step size and the shares of the next batch, taken from the queues."""
         end = self._clock.now() + timeout_s
         with self._changed:
+            self._forget_gone(mirrors=False)
             while not self._complete():
                 now = self._clock.now()
                 if now >= end:
@@ -304,7 +321,7 @@ class ClusterLearner:
         now = self._clock.now()
         return {
             name: node.rate for name, node in self._nodes.items()
-            if not node.missed and now - node.heard < SILENT_S
+            if not node.missed and now - node.sent_at < SILENT_S
         }
 
     def _share(self, node: str) -> int:

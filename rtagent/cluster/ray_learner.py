@@ -95,9 +95,9 @@ class LearnerActor:
         """See `ClusterLearner.snapshot`."""
         return await self._beside(self._learner.snapshot)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, node: str | None = None) -> dict[str, Any]:
         """See `ClusterLearner.status`."""
-        return await self._beside(self._learner.status)
+        return await self._beside(self._learner.status, node)
 
     async def _beside(
         self, function: Callable[[*Given], Found], *arguments: *Given

@@ -56,7 +56,9 @@ class Session:
 
     Attributes:
         queue: shares that wait to be learned from.
-        heard: when the node sent last, seconds.
+        sent_at: when the node's last message came, seconds.
+        called_at: when the node last made any call that names it, seconds. A node that is paused
+            sends nothing, but calls.
         missed: it had no share ready when the others had, and has had none since.
         rate: transitions that its world generates, per second.
         shipped: transitions that it says it has sent.
@@ -70,7 +72,7 @@ class Session:
         self.source = source
         self.number, self.batch_size, self.learning_rate = number, batch_size, learning_rate
         self.queue: deque[Share] = deque()
-        self.heard = now
+        self.sent_at = self.called_at = now
         self.missed = False
         self.shipped = self.learned = 0
         self.rate = 0.0
@@ -92,7 +94,7 @@ class Session:
         """
         message = unpack(block)
         seq = int(message.values["seq"])
-        self.heard = now
+        self.sent_at = self.called_at = now
         if (again := self._answers.get(seq)) is not None:
             return again
         if seq in self._early:
@@ -123,9 +125,9 @@ class Session:
         self.learning_rate = float(values["learning_rate"])
         self.shipped = int(values.get("shipped", 0))
         draw = self.source.take_in(message)
-        self._note_generated(self.heard)
+        self._note_generated(self.sent_at)
         if draw is None:
-            said = {"seq": seq, "learned": 0, "held_s": self.heard - came}
+            said = {"seq": seq, "learned": 0, "held_s": self.sent_at - came}
             answer.set_result(pack(said, {}))
         else:
             self.queue.append(Share(seq, came, draw, answer))

@@ -344,3 +344,25 @@ def test_a_session_of_before_is_refused() -> None:
     scene.run(0.5)
     with pytest.raises(UserError, match="join anew"):
         scene.learner.offer("edge", 99, [pack({"seq": 0}, {})])
+
+
+def test_a_paused_daemon_keeps_its_session_when_another_joins() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(1.0)
+    scene.paused = {0}
+    scene.run(FORGOTTEN_S + 5.0, ticks=0)
+    scene.learner.join(Edge(name="b").joining)
+    scene.paused = set()
+    scene.run(1.0)
+    assert scene.remotes[0].calls.count("join") == 1
+    assert len(scene.updates) > 50
+
+
+@pytest.mark.parametrize(("replay", "kept"), [("edge", []), ("learner", ["a"])])
+def test_the_frames_of_a_node_that_is_gone_are_given_back(replay: str, kept: list[str]) -> None:
+    scene = Scene(Edge(name="a", replay=replay))
+    scene.run(1.0)
+    scene.clock.advance(FORGOTTEN_S + 1.0)
+    scene.learner.step(0.0)
+    # A replay at the learner would be gone on with.
+    assert [node["id"] for node in scene.learner.status()["nodes"]] == kept
