@@ -9,6 +9,10 @@ Outcome = Literal["applied", "overflowed", "skipped"]
 """Of an update: whether its loss and gradient were finite; if not, whether by the loss scale."""
 
 
+class StartFailedError(ConnectionError):
+    """The learner could not start, and is not started again: another must be looked for."""
+
+
 class Remote(Protocol):
     """Calls to the learner that do not wait."""
 
@@ -17,7 +21,8 @@ class Remote(Protocol):
         ...
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        """The calls that have ended since the last time, each with its result or its exception."""
+        """The calls that have ended since the last time, each with its result or its exception:
+        what the learner has raised, `StartFailedError`, or why it cannot be reached."""
         ...
 
     def wait(self, timeout_s: float) -> None:

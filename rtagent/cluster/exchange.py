@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.cluster.calls import Learned, Remote, Weights
+from rtagent.cluster.calls import Learned, Remote, StartFailedError, Weights
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
@@ -44,6 +44,9 @@ CUT_S = 3.0
 LOST_S, FIRST_ANSWER_S = 45.0, 120.0
 """...and for so long, or for so long before the first answer, the learner must be looked for anew.
 One that is started, or started again, has much to load."""
+START_FAILED_S = 10.0
+"""...and for so long if the learner could not start. A gateway that ended sooner would count as a
+process that dies at its start (`processes/restart_policy.py`)."""
 
 
 @dataclass
@@ -107,7 +110,7 @@ class Exchange:
         self._others_at = now
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
         self._heard = now
-        self._answered = False
+        self._answered = self._start_failed = False
         self._failure: str | None = None
         self._learned: deque[Learned] = deque()
         self._weights: Weights | None = None
@@ -181,7 +184,10 @@ class Exchange:
 
     def lost(self, now: float) -> bool:
         """Whether nobody has answered for so long that the learner must be looked for anew."""
-        limit = LOST_S if self._answered else FIRST_ANSWER_S
+        if self._start_failed:
+            limit = START_FAILED_S
+        else:
+            limit = LOST_S if self._answered else FIRST_ANSWER_S
         return self._silent_for(now) > limit + self._patience_s
 
     def wait(self, longest_s: float, now: float) -> None:
@@ -367,6 +373,7 @@ class Exchange:
         """A call has not reached the learner, or its answer not this node: it will be repeated."""
         lines = str(error).strip().splitlines() or [repr(error)]
         self._failure = lines[0]
+        self._start_failed = isinstance(error, StartFailedError)
         if call.method == "join":
             self._join_anew(lines[0], now)
 

@@ -196,7 +196,7 @@ class Gateway:
         """Raises UserError if who does not answer will not answer."""
         self._watch.check()
         if self._exchange.lost(now):
-            raise UserError("the learner has not answered for long: begin anew")
+            raise UserError(f"the learner is looked for anew: {self._exchange.reason}")
         self._check_at = self._context.clock.now() + CHECK_EVERY_S
 
     # ---- out

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from rtagent.cluster.calls import Remote
+from rtagent.cluster.calls import Remote, StartFailedError
 from rtagent.cluster.ray_checks import LostError, check_token, imported_ray, in_a_line, look
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
@@ -203,7 +203,7 @@ class LearnerHandle(Remote):
             return self._ray.get(reference)
         except self._ray.exceptions.RayActorError as error:
             if error.actor_init_failed:
-                return ConnectionError(_why_not_begun(error))
+                return StartFailedError(_why_not_begun(error))
             return ConnectionError("the learner died, or cannot be reached; Ray starts it again")
         except Exception as error:
             # What the learner itself has raised; around it is a traceback.

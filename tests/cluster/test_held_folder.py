@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster import ray_learner, ray_session
+from rtagent.cluster.calls import StartFailedError
 from rtagent.cluster.held_folder import WAIT_S, hold
 from rtagent.cluster.ray_checks import LostError
 from rtagent.errors import UserError
@@ -122,5 +123,5 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     assert str(caught.value) == why
     learner.begin("join")
     ((_, found),) = learner.finished()
-    assert isinstance(found, ConnectionError)
+    assert isinstance(found, StartFailedError)
     assert str(found) == why

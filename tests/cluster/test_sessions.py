@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rtagent.cluster.calls import StartFailedError
 from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
@@ -18,6 +19,7 @@ from rtagent.cluster.message import Message, pack
 from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
+from rtagent.processes.restart_policy import WELL_S
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene, first_state
 
@@ -366,3 +368,15 @@ def test_the_frames_of_a_node_that_is_gone_are_given_back(replay: str, kept: lis
     scene.learner.step(0.0)
     # A replay at the learner would be gone on with.
     assert [node["id"] for node in scene.learner.status()["nodes"]] == kept
+
+
+def test_a_learner_that_could_not_begin_is_looked_for_anew_soon() -> None:
+    scene = Scene(Edge())
+    exchange = scene.exchanges[0]
+    scene.remotes[0].broken = StartFailedError("another learner writes its checkpoints there")
+    # A process that ends sooner would count as one that cannot work.
+    scene.run(WELL_S)
+    assert not exchange.lost(scene.clock.now())
+    scene.run(10.0)
+    assert exchange.lost(scene.clock.now())
+    assert exchange.reason == "another learner writes its checkpoints there"
