@@ -1,8 +1,9 @@
-"""A link that is slower than the real one, so that 10 km, a mobile uplink and an ocean can be
-studied on one machine. Whatever is measured through it is named as emulated.
+"""Emulates a link that is slower than the real one: a mobile uplink, or one across an ocean.
 
-In each direction, a message waits until those before it have left, leaves at the bandwidth's pace,
-and is half a round trip on its way. A message that is lost never arrives: who sent it repeats it.
+So long distances can be studied on one machine; figures of such a run say that they are emulated.
+In each direction a message waits until the messages before it have left, takes its size over the
+bandwidth to leave, and arrives half a round trip later. A lost message never arrives: its sender
+must repeat it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Emulation(NamedTuple):
     Attributes:
         rtt_s: added to every round trip, seconds.
         bits_per_s: of each direction. If None, it is not limited.
-        loss: probability that a message is lost, in each direction.
+        loss: probability that a message is lost, of each message in each direction.
     """
 
     rtt_s: float = 0.0
@@ -32,7 +33,7 @@ class Emulation(NamedTuple):
 
     @property
     def calls_lost(self) -> float:
-        """Share of calls that fail: those that are lost, or whose answer is."""
+        """Fraction of calls that fail, because the call or its answer is lost."""
         return self.loss + (1.0 - self.loss) * self.loss
 
 
@@ -74,7 +75,7 @@ class Direction:
         heapq.heappush(self._under_way, (arrives, self._count, message))
 
     def arrived(self, now: float) -> list[Any]:
-        """The messages that have arrived since the last call, in their order."""
+        """The messages that have arrived since the last call, in order of arrival."""
         there = []
         while self._under_way and self._under_way[0][0] <= now:
             there.append(heapq.heappop(self._under_way)[2])

@@ -44,7 +44,7 @@ class Scene:
         self.exchanges = [
             Exchange(
                 remote, each.node, each.joining, lambda each=each: first_state(each), emulation,  # type: ignore[misc]
-                random.Random(seed).random, self.clock.now(),
+                random.Random(seed).random, self.clock.now(), self.clock.now(),
             )
             for remote, each in zip(self.remotes, edges, strict=True)
         ]

@@ -6,15 +6,21 @@ import heapq
 
 import pytest
 
-from rtagent.cluster.in_flight import LEAST, MOST_BYTES, InFlight, allowed, together
+from rtagent.cluster.in_flight import (
+    LEAST,
+    MOST_BYTES,
+    InFlight,
+    allowed_in_flight,
+    batches_per_call,
+)
 
 
 def test_the_rule() -> None:
-    assert allowed(100.0, 0.2, most=64) == LEAST + 25
-    assert allowed(100.0, 0.0, most=64) == LEAST
-    assert allowed(1000.0, 1.0, most=64) == 64
+    assert allowed_in_flight(100.0, 0.2, most=64) == LEAST + 25
+    assert allowed_in_flight(100.0, 0.0, most=64) == LEAST
+    assert allowed_in_flight(1000.0, 1.0, most=64) == 64
     # Two calls at the learner, and what the link holds.
-    assert allowed(400.0, 0.01, most=64, in_a_call=4) == LEAST * 4 + 5
+    assert allowed_in_flight(400.0, 0.01, most=64, per_call=4) == LEAST * 4 + 5
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ def test_the_rule() -> None:
     ],
 )
 def test_how_many_travel_in_a_call(rate: float, update_s: float, batches: int) -> None:
-    assert together(rate, update_s, most=64) == batches
+    assert batches_per_call(rate, update_s, most=64) == batches
 
 
 def drive(
@@ -77,7 +83,7 @@ def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
         now = 0.001 * answer
         in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
     # The link has room for far more.
-    assert (in_flight.limit, in_flight.together) == (limit, in_a_call)
+    assert (in_flight.limit, in_flight.per_call) == (limit, in_a_call)
 
 
 def test_batches_that_have_grown_are_few_at_once() -> None:

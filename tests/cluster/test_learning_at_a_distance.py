@@ -146,7 +146,7 @@ def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> 
     # Of about 1 kB each.
     link = scene.exchanges[0].in_flight
     assert len(world.node.under_way) <= link.limit == 2
-    assert link.together == 1
+    assert link.per_call == 1
     assert len(scene.updates) > 10
 
 
