@@ -208,7 +208,7 @@ class ClusterLearner:
     # ---- learning
 
     def step(self, timeout_s: float) -> bool:
-        """Learn from one batch if its shares come within `timeout_s`; whether there was an update."""
+        """Learn from one batch, if its shares are there in `timeout_s`; whether they were."""
         found = self._compose(timeout_s)
         if found is None:
             return False
