@@ -54,7 +54,7 @@ def test_who_is_no_head_is_told_of_at_once(
     monkeypatch.setattr(ray_checks, "ANSWER_S", 0.2)
     with answering(answer) as address:
         with pytest.raises(UserError) as found:
-            ray_checks.look(address)
+            ray_checks.find_cluster(address)
         told = str(found.value)
         assert told.startswith(f"no Ray cluster at {address}: {why}; ")
         assert "ray start --head" in told
@@ -77,7 +77,7 @@ def test_a_token_that_cannot_be_sent_is_told_of(
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN", token or "")
     with answering(SETTINGS_FRAME) as address, pytest.raises(UserError) as found:
-        ray_checks.look(address)
+        ray_checks.find_cluster(address)
     assert str(found.value).startswith(why.replace("X", f"the Ray cluster at {address}"))
 
 
