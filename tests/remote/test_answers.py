@@ -120,8 +120,8 @@ def test_times_are_believed_where_they_can_be() -> None:
 
 
 def test_the_state_that_is_left_is_as_large_as_agreed_and_finite() -> None:
-    found = RECURRENT.left({"policy_state": np.arange(4)})
+    found = RECURRENT.next_state({"policy_state": np.arange(4)})
     assert (found.dtype, found.tolist()) == (np.float32, [0.0, 1.0, 2.0, 3.0])
     for wrong in (None, np.zeros(3), np.zeros((1, 4)), np.array([0.0, np.nan, 0.0, 0.0])):
         with pytest.raises(ProtocolError, match="'policy_state'"):
-            RECURRENT.left({"policy_state": wrong})
+            RECURRENT.next_state({"policy_state": wrong})
