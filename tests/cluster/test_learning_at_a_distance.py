@@ -192,7 +192,7 @@ def test_a_node_that_falls_silent_costs_one_wait() -> None:
     both = Scene(Edge(name="a"), Edge(name="b"))
     both.run(2.0)
     before = both.learner.status()["batches"]
-    silent = both.exchanges.pop()
+    both.exchanges.pop()
     both.edges = both.edges[:1]
     both.run(4.0)
     after = both.learner.status()["batches"]
@@ -200,9 +200,6 @@ def test_a_node_that_falls_silent_costs_one_wait() -> None:
     # What the silent node had sent, its one wait, and no more.
     assert waited * STEP_S < PATIENCE_S + 0.2
     assert both.exchanges[0].share == 8
-    both.exchanges.append(silent)
-    both.edges = (*both.edges, Edge(name="c"))
-    assert silent.node_name == "b"
 
 
 def test_the_bytes_of_what_was_answered_are_given_back() -> None:
