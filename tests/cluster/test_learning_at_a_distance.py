@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
+from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Bytes, unpack
 from rtagent.cluster.node import Settings
@@ -99,17 +99,16 @@ def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
 
 def test_weights_that_a_learner_begins_with_are_as_old_as_its_beginning(tmp_path: Path) -> None:
     scene = Scene(Edge())
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path, "one")
+    scene.restart(tmp_path, "one")
     # Nobody has joined yet.
     scene.clock.advance(60.0)
     scene.run(1.0)
     assert scene.weights[0].updates == 7
     assert scene.weights[0].age_s < 0.1
     assert scene.learner.save_if_due(0.0) is not None
-    again = ClusterLearner(scene.clock, tmp_path, "one")
+    scene.restart(tmp_path, "one")
     scene.clock.advance(60.0)
     scene.weights.clear()
-    scene.remotes[0].learner = scene.learner = again
     scene.run(2.0)
     assert max(each.age_s for each in scene.weights) < 0.1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.forwarding_node import TICKS_PER_CALL
-from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
+from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
@@ -110,7 +110,7 @@ def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> N
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.run(2.0)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(4.0)
     assert scene.exchanges[0].connected
     assert mirror(scene).replay.index.span[0] == 0
@@ -121,7 +121,7 @@ def test_what_travels_late_was_not_generated_late() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.run(5.0)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(1.5)
     # By these rates the learner divides a batch among the nodes.
     assert scene.learner.status()["nodes"][0]["rate"] == pytest.approx(100.0, rel=0.1)

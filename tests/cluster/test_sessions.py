@@ -28,7 +28,7 @@ def test_a_learner_that_was_started_again_is_joined_anew() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
     count = len(scene.updates)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(2.0)
     assert scene.remotes[0].calls.count("join") == 2
     assert scene.exchanges[0].connected
@@ -38,14 +38,13 @@ def test_a_learner_that_was_started_again_is_joined_anew() -> None:
 def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     world = Edge()
     scene = Scene(world)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path, "one")
+    scene.restart(tmp_path, "one")
     scene.run(1.0)
     assert scene.learner.save_if_due(0.0) is not None
     saved = 7 + scene.learner.status()["batches"]
     scene.run(1.0)
     before = len(scene.updates)
-    again = ClusterLearner(scene.clock, tmp_path, "one")
-    scene.remotes[0].learner = scene.learner = again
+    scene.restart(tmp_path, "one")
     scene.run(2.0)
     # What the first had answered may come, and then what the second learns, from the checkpoint on.
     rest = scene.updates[before:]
@@ -53,20 +52,20 @@ def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -
     assert rest[start] == saved + 1
     assert rest[start:] == list(range(rest[start], rest[-1] + 1))
     assert scene.remotes[0].calls.count("begin") == 1
-    learned = again.status()
+    learned = scene.learner.status()
     assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
 
 
 @pytest.mark.parametrize("stack", [2, 3])
 def test_a_learner_leaves_the_checkpoints_of_others_alone(stack: int, tmp_path: Path) -> None:
     earlier = Scene(Edge(stack=stack))
-    earlier.remotes[0].learner = earlier.learner = ClusterLearner(earlier.clock, tmp_path, "one")
+    earlier.restart(tmp_path, "one")
     earlier.run(1.0)
     assert earlier.learner.save_if_due(0.0) is not None
     scene = Scene(Edge())
     # It has died before it had written one, and is started again.
     for _ in range(2):
-        scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path, "two")
+        scene.restart(tmp_path, "two")
         scene.run(3.0)
         assert scene.exchanges[0].connected
     assert scene.remotes[0].calls.count("begin") == 2
@@ -174,7 +173,7 @@ def test_a_session_that_is_over_says_nothing() -> None:
     scene.run(8.0)
     assert scene.weights
     # What is on its way to the old learner, and comes back from it, is of no session any more.
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(12.0)
     assert scene.remotes[0].calls.count("join") == 2
     scene.weights.clear()
