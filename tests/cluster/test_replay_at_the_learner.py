@@ -137,19 +137,12 @@ def test_what_is_generated_is_counted_without_a_learner() -> None:
 def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
-    exchange = scene.exchanges[0]
-    for _ in range(200):
-        world.play(1)
-        exchange.advance(scene.clock.now())
-        if exchange.room:
-            exchange.make(scene.settings, learn=False)
-            exchange.send(scene.clock.now())
-        scene.learner.step(0.0)
-        scene.clock.advance(STEP_S)
+    scene.paused = {0}
+    scene.run(2.0)
     assert world.node.counts.shipped > 200 - 2 * TICKS_PER_CALL
     assert world.node.counts.shipped == mirror(scene).expected
     assert scene.learner.status()["batches"] == 0
-    assert exchange.learned() == []
+    assert scene.updates == []
 
 
 def test_a_daemon_that_is_paused_costs_the_others_one_wait() -> None:
