@@ -118,7 +118,8 @@ class BufferNode(Node):
         priorities = chosen.priorities
         mean = None if priorities is None else float(np.mean(priorities))
         unpacked = numbers.size * ring.frames[0].nbytes
-        return self._keep(block, transitions.frame.copy(), mean, unpacked)
+        frames = transitions.frame.copy()
+        return self._keep(Sent(self._next_seq, block, frames, mean, unpacked))
 
 
 def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:

@@ -19,7 +19,6 @@ class Remote(Protocol):
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
         """Begin a call; a ticket, under which `finished` returns the result."""
-        ...
 
     def finished(self) -> list[tuple[Hashable, Any]]:
         """The calls that have ended since the last time: ticket, and result or exception.
@@ -27,11 +26,9 @@ class Remote(Protocol):
         The exception is a `UserError` if the learner refuses the call, `StartFailedError`, or any
         other if the call or its answer was lost.
         """
-        ...
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a call has ended, `timeout_s` at most."""
-        ...
 
 
 class Weights(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,13 @@ class _Call:
     seqs: tuple[int, ...] = ()
 
 
+class _Sending(NamedTuple):
+    """When a share was last sent, seconds, and whether it was sent before."""
+
+    at: float
+    repeated: bool
+
+
 class Exchange:
     """One node's side of the exchange.
 
@@ -108,8 +115,7 @@ class Exchange:
         self._welcome: Welcome | None = None
         self._begun = False
         self._made: list[Sent] = []
-        self._repeated: set[int] = set()
-        self._sent_at: dict[int, float] = {}
+        self._sendings: dict[int, _Sending] = {}
         self._version = 0
         self._asked: dict[str, float] = {}
         self._others_at = now
@@ -242,7 +248,7 @@ class Exchange:
         seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
         for each in shares:
             self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
-        self._sent_at.update(dict.fromkeys(seqs, now))
+            self._sendings[each.seq] = _Sending(now, each.seq in self._sendings)
         session = self._welcome.session
         call = _Call("offer", (self._joining.node, session, blocks), session, seqs)
         self._send_call(call, _size(blocks), now)
@@ -290,9 +296,8 @@ class Exchange:
             after = max(after, CUT_S)
         late = [
             sent for sent in self._node.under_way.values()
-            if sent.seq not in busy and now - self._sent_at[sent.seq] > after
+            if sent.seq not in busy and now - self._sendings[sent.seq].at > after
         ]
-        self._repeated.update(sent.seq for sent in late)
         if late:
             self._send_shares(late, now)
 
@@ -340,8 +345,7 @@ class Exchange:
         self._welcome = welcome
         self._asked.clear()
         self._node.begin_session(welcome.expected, self._joining.slots)
-        self._sent_at.clear()
-        self._repeated.clear()
+        self._sendings.clear()
         self.in_flight.forget()
         self._begun, self._version = welcome.begun, 0
         self._note_share(welcome.share, now)
@@ -353,10 +357,9 @@ class Exchange:
         if sent is None:
             return
         values = answer.values
-        timed = last and sent.seq not in self._repeated
-        held_s = float(values["held_s"]) if timed else None
-        self._repeated.discard(sent.seq)
-        self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now, values.get("seconds"))
+        sending = self._sendings.pop(sent.seq)
+        held_s = float(values["held_s"]) if last and not sending.repeated else None
+        self.in_flight.answered(sending.at, held_s, now, values.get("seconds"))
         self._note_share(int(values.get("share", self.share)), now)
         if "outcome" in values:
             self._learned.append(Learned(

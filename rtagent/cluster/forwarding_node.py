@@ -75,7 +75,8 @@ class ForwardingNode(Node):
             "rows": np.frombuffer(rows.tobytes(), np.uint8),
             "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
         }
-        return self._keep(pack({**self._values(settings), **values}, arrays))
+        block = pack({**self._values(settings), **values}, arrays)
+        return self._keep(Sent(self._next_seq, block))
 
     @property
     def _oldest(self) -> int:

@@ -303,10 +303,7 @@ class ClusterLearner:
             self._waiting_since = None
             return False
         now = self._clock.now()
-        late = [
-            node for name, node in self._nodes.items()
-            if not node.queue and not node.missed and name in self._present()
-        ]
+        late = [self._nodes[name] for name in self._present() if not self._nodes[name].queue]
         if not late:
             return True
         if self._waiting_since is None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rtagent.cluster.calls import Learned
 from rtagent.cluster.exchange import Exchange
 from rtagent.cluster.link import Emulation
-from rtagent.cluster.node import Node
+from rtagent.cluster.node import Counts, Node
 
 OVER_S = 10.0
 """Time over which means and ratios are computed."""
@@ -27,11 +28,7 @@ class _Mark(NamedTuple):
 
     at: float
     generated: int
-    samples: int
-    up: int
-    down: int
-    hits: int
-    frames: int
+    counts: Counts
 
 
 class LinkFigures:
@@ -62,9 +59,9 @@ class LinkFigures:
         while self._learned and self._learned[0][0] < now - OVER_S:
             self._learned.popleft()
         mark = self._mark(now)
-        first = self._marks[0]
-        samples = mark.samples - first.samples
-        exchange, counts = self._exchange, self._node.counts
+        exchange, counts = self._exchange, mark.counts
+        first, before = self._marks[0], self._marks[0].counts
+        samples = counts.samples - before.samples
         return {
             "at": now,
             "connected": exchange.connected,
@@ -75,14 +72,16 @@ class LinkFigures:
                 "shipped": counts.shipped, "learned": counts.samples,
             }, *exchange.others],
             "batches_in_flight": len(self._node.under_way),
-            "bytes_up_per_sample": _ratio(mark.up - first.up, samples),
-            "bytes_down_per_sample": _ratio(mark.down - first.down, samples),
+            "bytes_up_per_sample": _ratio(counts.bytes_up - before.bytes_up, samples),
+            "bytes_down_per_sample": _ratio(counts.bytes_down - before.bytes_down, samples),
             "alpha": _ratio(mark.generated - first.generated, samples),
             "loss_mean": _mean(each.loss for _, each in self._learned),
             "priority_transferred": _mean(each.transferred for _, each in self._learned),
             "priority_sampled": _mean(each.sampled for _, each in self._learned),
             "weights_age_s": self.weights_age_s,
-            "cache_hits": _ratio(mark.hits - first.hits, mark.frames - first.frames),
+            "cache_hits": _ratio(
+                counts.cache_hits - before.cache_hits, counts.frames - before.frames
+            ),
             "stale_priorities": counts.stale_priorities,
             "experiences_lost": counts.lost,
             "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None if samples else None,
@@ -91,11 +90,7 @@ class LinkFigures:
 
     def _mark(self, now: float) -> _Mark:
         """Note the counts; keep the marks of the last `OVER_S`, and one older mark."""
-        counts = self._node.counts
-        mark = _Mark(
-            now, self._node.generated, counts.samples, counts.bytes_up, counts.bytes_down,
-            counts.cache_hits, counts.frames,
-        )
+        mark = _Mark(now, self._node.generated, replace(self._node.counts))
         self._marks.append(mark)
         while len(self._marks) > 1 and self._marks[1].at < now - OVER_S:
             self._marks.popleft()

@@ -160,12 +160,8 @@ class Node(ABC):
             "generated": self._replay.index.span[1],
         }
 
-    def _keep(
-        self, block: Bytes, frames: Ints = NOTHING, priority: float | None = None,
-        unpacked_bytes: int = 0,
-    ) -> Sent:
-        """Give a message its number, and keep it until it is answered."""
-        sent = Sent(self._next_seq, block, frames, priority, unpacked_bytes)
+    def _keep(self, sent: Sent) -> Sent:
+        """Keep the next message until it is answered."""
         self.under_way[sent.seq] = sent
         self._next_seq += 1
         return sent

@@ -50,7 +50,8 @@ class LearnerActor:
 
     def __init__(self, folder: str | None) -> None:
         clock, path = MonotonicClock(), None if folder is None else Path(folder)
-        self._held = None if path is None else hold(path, clock)
+        if path is not None:
+            hold(path, clock)
         keep_freed_memory()
         # An actor that Ray starts again keeps its id.
         identity = ray.get_runtime_context().get_actor_id()

@@ -41,7 +41,7 @@ class Trainer:
 
     Attributes:
         parameters: number of learned values.
-        signature: of the network and the world that the weights fit.
+        begun: whether there is a state to learn on.
         gradient: of the newest update; None before the first.
     """
 
@@ -52,17 +52,11 @@ class Trainer:
             build_network(config, blueprint), learning, device.generator(config.run.seed), device
         )
         self.gradient: Gradient | None = None
-        self._begun = False
+        self.begun = False
         self._measured = learning.precision != "auto"
         self._blueprint = blueprint
         self.parameters = blueprint.learned_parameters
-        self.signature = checkpoints.signature(config, blueprint)
-        self._tensors = blueprint.learned_tensors
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a state to learn on."""
-        return self._begun
+        self._signature = checkpoints.signature(config, blueprint)
 
     @property
     def progress(self) -> Progress:
@@ -79,7 +73,7 @@ class Trainer:
         """Learn on from a state."""
         put(snapshot, self._update.state)
         self._update.publish()
-        self._begun = True
+        self.begun = True
 
     def learn(self, batch: Batch, learning_rate: float) -> tuple[float, Floats]:
         """One update.
@@ -141,9 +135,9 @@ class Trainer:
         counters = checkpoints.Counters(
             snapshot.progress.updates, snapshot.progress.samples, self.version
         )
-        arrays = to_arrays(snapshot, self._tensors, network)
+        arrays = to_arrays(snapshot, self._blueprint.learned_tensors, network)
         return checkpoints.save(folder, checkpoints.Checkpoint(
-            self.signature, counters, arrays, run={"learner": learner},
+            self._signature, counters, arrays, run={"learner": learner},
         ))
 
     def restore(self, folder: Path, learner: str) -> bool:
@@ -157,14 +151,14 @@ class Trainer:
             Whether there was such a checkpoint.
         """
         try:
-            newest, _ = checkpoints.newest_usable(folder, self.signature)
-            saved = None if newest is None else checkpoints.check(newest, self.signature)
+            newest, _ = checkpoints.newest_usable(folder, self._signature)
+            saved = None if newest is None else checkpoints.check(newest, self._signature)
         except checkpoints.CheckpointError:
             # It does not fit, or is damaged. The nodes that join have a state, too.
             return False
         if saved is None or saved.run.get("learner") != learner:
             return False
-        self.begin(from_checkpoint(saved, self._tensors))
+        self.begin(from_checkpoint(saved, self._blueprint.learned_tensors))
         return True
 
 

@@ -52,15 +52,12 @@ class Wire(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a message. Raises `LostError`."""
-        ...
 
     def receive(self, seconds: float) -> bytes | str | None:
         """The next message; None if none comes in this time. Raises `LostError`."""
-        ...
 
     def close(self) -> None:
         """Close the connection without waiting for the other side."""
-        ...
 
 
 class Dialer(Protocol):
@@ -68,11 +65,9 @@ class Dialer(Protocol):
 
     def dial(self) -> None:
         """Begin an attempt."""
-        ...
 
     def outcome(self, seconds: float) -> Wire | None:
         """The connection; None if the attempt goes on. Raises `LostError` or `RefusedError`."""
-        ...
 
 
 class WebsocketWire:
