@@ -86,7 +86,7 @@ class Exchange:
 
     Attributes:
         share: transitions that the learner asks this node for.
-        in_flight: measures the link.
+        in_flight: measures the link, anew in every session.
         others: the other nodes, as the learner's newest status describes them.
         connected: whether the learner answers.
         since: when `connected` last changed, seconds.
@@ -120,7 +120,7 @@ class Exchange:
         self._asked: dict[str, float] = {}
         self._others_at = now
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
-        self._heard = now
+        self._last_answer_at = now
         self._answered = self._start_failed = False
         self._failure: str | None = None
         self._learned: deque[Learned] = deque()
@@ -191,7 +191,7 @@ class Exchange:
             self._repeat(now)
         waiting = bool(self._node.under_way or self._asked) or self._welcome is None
         if self.connected and waiting and self._silent_for(now) > self._patience_s:
-            self._cut(self._failure or "no answer", self._heard)
+            self._cut(self._failure or "no answer", self._last_answer_at)
 
     def lost(self, now: float) -> bool:
         """Whether no answer has come for so long that the learner must be looked for anew."""
@@ -237,7 +237,7 @@ class Exchange:
     def _silent_for(self, now: float) -> float:
         """Seconds without an answer; 0 while a slow link is still busy with a call or a result."""
         busy = max(self._up.free_at, self._down.free_at) > now
-        return 0.0 if busy else now - self._heard
+        return 0.0 if busy else now - self._last_answer_at
 
     def _send_call(self, call: _Call, size: int, now: float) -> None:
         self._node.counts.bytes_up += size
@@ -311,7 +311,7 @@ class Exchange:
         if isinstance(result, BaseException) and not isinstance(result, UserError):
             self._note_failure(call, result, now)
             return
-        self._heard, self._failure, self._answered = now, None, True
+        self._last_answer_at, self._failure, self._answered = now, None, True
         self._asked.pop(call.method, None)
         if isinstance(result, UserError):
             self._join_anew(str(result), now)
@@ -346,7 +346,7 @@ class Exchange:
         self._asked.clear()
         self._node.begin_session(welcome.expected, self._joining.slots)
         self._sendings.clear()
-        self.in_flight.forget()
+        self.in_flight = InFlight()
         self._begun, self._version = welcome.begun, 0
         self._note_share(welcome.share, now)
 

@@ -24,7 +24,6 @@ import numpy as np
 from rtagent.clock import NANO
 from rtagent.cluster import ray_session
 from rtagent.cluster.buffer_node import BufferNode
-from rtagent.cluster.calls import Remote
 from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange
 from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
@@ -33,6 +32,7 @@ from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Bytes, pack, unpack
 from rtagent.cluster.node import Node, Settings
+from rtagent.cluster.ray_session import LearnerHandle
 from rtagent.cluster.trainer import snapshot_arrays, snapshot_from
 from rtagent.config import ClusterConfig
 from rtagent.errors import UserError
@@ -78,7 +78,7 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
         ray_session.disconnect()
 
 
-def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
+def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
     """Try for ever to reach the learner; None if told to stop meanwhile.
 
     Acting goes on with the published weights, and the status says why nothing is learned.
@@ -121,7 +121,7 @@ class Gateway:
         remote: calls the learner.
     """
 
-    def __init__(self, context: WorkerContext[LearnerRecord], remote: Remote) -> None:
+    def __init__(self, context: WorkerContext[LearnerRecord], remote: LearnerHandle) -> None:
         world, config, clock = context.world, context.config, context.clock
         self._context, self._record = context, context.record
         seeds = [config.run.seed, context.index, int(self._record.updates)]
@@ -144,7 +144,7 @@ class Gateway:
             remote, self._node, joining, self._first_state, emulation,
             random.Random(seeds[0]).random, clock.now(), cut_since(self._link.read(), clock.now()),
         )
-        self._watch = ray_session.Watch()
+        self._watch = remote.watch
         self._check_at = clock.now()
         self._learned = LearnedRecord(self._record, context.event)
         self._figures = LinkFigures(self._exchange, self._node, emulation)

@@ -82,12 +82,6 @@ class InFlight:
     def __init__(self) -> None:
         self._answers: deque[float] = deque()
         self._rates: deque[tuple[float, float]] = deque()
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget all measurements: a new session begins."""
-        self._answers.clear()
-        self._rates.clear()
         self.limit, self.per_call = LEAST, 1
         self.delay_s = self.answer_s = 0.0
         self._bytes = 1.0

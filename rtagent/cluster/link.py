@@ -8,7 +8,7 @@ must repeat it.
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -52,8 +52,7 @@ class Direction:
         self._emulation = emulation
         self._random = random
         self.free_at = 0.0
-        self._under_way: list[tuple[float, int, Any]] = []
-        self._count = 0
+        self._under_way: deque[tuple[float, Any]] = deque()
 
     def send(self, now: float, size: int, message: Any) -> None:
         """Put a message on its way.
@@ -64,21 +63,17 @@ class Direction:
             message: what `arrived` gives later.
         """
         emulation = self._emulation
+        self.free_at = max(now, self.free_at)
         if emulation.bits_per_s is not None:
-            self.free_at = max(now, self.free_at) + 8 * size / emulation.bits_per_s
-        else:
-            self.free_at = now
-        if emulation.loss and self._random() < emulation.loss:
-            return
-        self._count += 1
-        arrives = self.free_at + emulation.rtt_s / 2
-        heapq.heappush(self._under_way, (arrives, self._count, message))
+            self.free_at += 8 * size / emulation.bits_per_s
+        if not emulation.loss or self._random() >= emulation.loss:
+            self._under_way.append((self.free_at + emulation.rtt_s / 2, message))
 
     def arrived(self, now: float) -> list[Any]:
-        """The messages that have arrived since the last call, in order of arrival."""
+        """The messages that have arrived since the last call, in their order."""
         there = []
         while self._under_way and self._under_way[0][0] <= now:
-            there.append(heapq.heappop(self._under_way)[2])
+            there.append(self._under_way.popleft()[1])
         return there
 
     @property

@@ -135,6 +135,9 @@ class LearnerHandle(Remote):
 
     Args:
         actor: Ray's handle of the learner.
+
+    Attributes:
+        watch: checks that the learner's cluster can still be reached.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -142,7 +145,7 @@ class LearnerHandle(Remote):
         self._actor = actor
         self._open: list[Any] = []
         self._failed: list[tuple[Hashable, Any]] = []
-        self._watch = Watch()
+        self.watch = Watch()
         self._patience_s = FIRST_STATUS_S
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
@@ -183,7 +186,7 @@ class LearnerHandle(Remote):
         """
         end = time.monotonic() + self._patience_s
         while True:
-            self._watch.check()
+            self.watch.check()
             try:
                 asked, left = self._actor.status.remote(), end - time.monotonic()
                 found: dict[str, Any] = self._ray.get(asked, timeout=max(0.0, left))

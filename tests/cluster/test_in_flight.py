@@ -93,11 +93,3 @@ def test_batches_that_have_grown_are_few_at_once() -> None:
         now = 0.001 * answer
         in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
     assert in_flight.limit == 4
-
-
-def test_after_a_cut_it_begins_anew() -> None:
-    in_flight = InFlight()
-    drive(in_flight, 0.2, work=0.02, seconds=5.0)
-    assert in_flight.limit > LEAST
-    in_flight.forget()
-    assert in_flight.limit == LEAST

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rtagent.cluster.calls import StartFailedError
+from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
@@ -33,6 +34,19 @@ def test_a_learner_that_was_started_again_is_joined_anew() -> None:
     assert scene.remotes[0].calls.count("join") == 2
     assert scene.exchanges[0].connected
     assert len(scene.updates) > count + 50
+
+
+def test_a_new_session_measures_the_link_anew() -> None:
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=0.2))
+    exchange, calls = scene.exchanges[0], scene.remotes[0].calls
+    scene.run(6.0)
+    assert exchange.in_flight.limit > LEAST
+    scene.restart()
+    while calls.count("join") == 1:
+        scene.run(STEP_S)
+    scene.run(0.15)
+    assert exchange.connected
+    assert exchange.in_flight.limit == LEAST
 
 
 def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
