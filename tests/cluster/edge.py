@@ -101,40 +101,38 @@ class Direct:
         self.broken: Exception | None = None
         self.calls: list[str] = []
         self.waits: list[float] = []
-        self._open: dict[int, Any] = {}
-        self._asked: dict[int, ClusterLearner] = {}
-        self._count = 0
+        self._open: dict[int, tuple[ClusterLearner, Any]] = {}
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
-        self._count += 1
         self.calls.append(method)
-        self._asked[self._count] = self.learner
-        if self.broken is not None:
-            self._open[self._count] = self.broken
-            return self._count
-        try:
-            if method == "weights":
-                result = self.learner.weights(arguments[0])
-            else:
-                result = getattr(self.learner, method)(*arguments)
-        except Exception as error:
-            result = error
-        self._open[self._count] = result
-        return self._count
+        ticket = len(self.calls)
+        self._open[ticket] = self.learner, self._result(method, arguments)
+        return ticket
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        for ticket, result in self._open.items():
-            if isinstance(result, list) and self._asked[ticket] is not self.learner:
-                # Who was asked has died.
-                self._open[ticket] = ConnectionError("died")
-        done = [
-            (ticket, _answers(result) if isinstance(result, list) else result)
-            for ticket, result in self._open.items()
-            if not isinstance(result, list) or all(each.done() for each in result)
-        ]
-        for ticket, _ in done:
+        done: list[tuple[Hashable, Any]] = []
+        for ticket, (learner, result) in list(self._open.items()):
+            if not isinstance(result, list):
+                found = result
+            elif learner is not self.learner:
+                found = ConnectionError("the learner that was called has died")
+            elif all(each.done() for each in result):
+                found = _answers(result)
+            else:
+                continue
             del self._open[ticket]
+            done.append((ticket, found))
         return done
+
+    def _result(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        if self.broken is not None:
+            return self.broken
+        # Nobody waits for newer weights here.
+        given = arguments[:1] if method == "weights" else arguments
+        try:
+            return getattr(self.learner, method)(*given)
+        except Exception as error:
+            return error
 
     def wait(self, timeout_s: float) -> None:
         self.waits.append(timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -78,26 +78,6 @@ def test_a_learner_does_not_begin_in_the_folder_of_another(
     os.close(first)
 
 
-class Refused:
-    """Ray's handle of a learner that could not begin."""
-
-    status: Any
-    join: Any
-
-    def __init__(self) -> None:
-        self.status = self.join = self
-
-    def remote(self, *_: object) -> object:
-        return self
-
-
-class StillThere:
-    """A cluster that is."""
-
-    def check(self) -> None:
-        """Nothing is wrong."""
-
-
 def test_why_a_learner_could_not_begin_is_told_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,10 +92,13 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(ray_session, "Watch", StillThere)
+    # The cluster is still there.
+    watch = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr(ray_session, "Watch", lambda: watch)
     monkeypatch.setattr(ray, "get", fail)
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
-    learner = ray_session.LearnerHandle(Refused())
+    call = SimpleNamespace(remote=lambda *_: object())
+    learner = ray_session.LearnerHandle(SimpleNamespace(status=call, join=call))
     # It would be asked for two minutes if Ray started it again.
     learner._patience_s = 0.0
     with pytest.raises(LostError) as caught:

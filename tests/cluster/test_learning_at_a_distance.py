@@ -20,6 +20,20 @@ from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene
 
 
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """Every batch that is learned from."""
+    batches: list[Batch] = []
+    learn = Trainer.learn
+
+    def watch(trainer: Trainer, batch: Batch, learning_rate: float) -> Any:
+        batches.append(copy.deepcopy(batch))
+        return learn(trainer, batch, learning_rate)
+
+    monkeypatch.setattr(Trainer, "learn", watch)
+    return batches
+
+
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 def test_it_learns_and_weights_come_back(replay: str) -> None:
     scene = Scene(Edge(replay=replay))
@@ -35,17 +49,9 @@ def test_it_learns_and_weights_come_back(replay: str) -> None:
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_what_is_learned_from_is_what_happened(
-    monkeypatch: pytest.MonkeyPatch, replay: str, prioritized: bool
+    seen: list[Batch], replay: str, prioritized: bool
 ) -> None:
     scene = Scene(Edge(stack=3, episode=7, replay=replay, prioritized=prioritized))
-    seen: list[Batch] = []
-    learn = Trainer.learn
-
-    def watch(trainer: Trainer, batch: Batch, learning_rate: float) -> Any:
-        seen.append(copy.deepcopy(batch))
-        return learn(trainer, batch, learning_rate)
-
-    monkeypatch.setattr(Trainer, "learn", watch)
     scene.run(4.0)
     assert len(seen) > 100
     for batch in seen:
@@ -239,15 +245,11 @@ def test_live_settings_of_the_daemon_reach_the_learner() -> None:
 
 
 def test_batches_that_outgrow_what_the_learner_keeps_are_learned_from_whole(
-    monkeypatch: pytest.MonkeyPatch,
+    seen: list[Batch],
 ) -> None:
     world = Edge(slots=32)
     scene = Scene(world)
     scene.run(1.0)
-    seen: list[Batch] = []
-    learn = Trainer.learn
-    monkeypatch.setattr(Trainer, "learn", lambda self, batch, rate: (
-        seen.append(copy.deepcopy(batch)), learn(self, batch, rate))[1])
     # Four frames for each: more than 32 of them.
     scene.settings = Settings(batch_size=24, learning_rate=1e-3, beta=0.5)
     scene.run(3.0)
