@@ -11,7 +11,6 @@ is emulated. The time is an argument of every function that needs it, so tests n
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -97,15 +96,8 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        remote: Remote,
-        node: Node,
-        joining: Joining,
-        first_state: Callable[[], Bytes],
-        emulation: Emulation,
-        random: Callable[[], float],
-        now: float,
-        since: float,
+        self, remote: Remote, node: Node, joining: Joining, first_state: Callable[[], Bytes],
+        emulation: Emulation, random: Callable[[], float], now: float, since: float,
     ) -> None:
         self._remote, self._node, self._joining = remote, node, joining
         self._first_state = first_state
@@ -123,7 +115,7 @@ class Exchange:
         self._last_answer_at = now
         self._answered = self._start_failed = False
         self._failure: str | None = None
-        self._learned: deque[Learned] = deque()
+        self._learned: list[Learned] = []
         self._weights: Weights | None = None
         self.in_flight = InFlight()
         self.share = joining.config.learning.batch_size
@@ -214,8 +206,7 @@ class Exchange:
 
     def learned(self) -> list[Learned]:
         """The updates in which this node had a share, answered since the last call."""
-        found = list(self._learned)
-        self._learned.clear()
+        found, self._learned = self._learned, []
         return found
 
     def weights(self) -> Weights | None:
