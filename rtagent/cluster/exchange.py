@@ -12,7 +12,7 @@ is emulated. The time is an argument of every function that needs it, so tests n
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +48,7 @@ START_FAILED_S = 10.0
 that dies at its start (`processes/restart_policy.py`)."""
 
 
-@dataclass
-class _Call:
+class _Call(NamedTuple):
     """A call that has no result yet.
 
     Attributes:
@@ -217,6 +216,10 @@ class Exchange:
     # ---- what is due
 
     @property
+    def _session(self) -> int | None:
+        return None if self._welcome is None else self._welcome.session
+
+    @property
     def _answer_s(self) -> float:
         """Time from a share to its answer; before the first answer, the emulated part of it."""
         return self.in_flight.answer_s or self._emulation.rtt_s
@@ -235,14 +238,12 @@ class Exchange:
         self._up.send(now, size, call)
 
     def _send_shares(self, shares: list[Sent], now: float) -> None:
-        assert self._welcome is not None
         seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
         for each in shares:
             self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
             self._sendings[each.seq] = _Sending(now, each.seq in self._sendings)
-        session = self._welcome.session
-        call = _Call("offer", (self._joining.node, session, blocks), session, seqs)
-        self._send_call(call, _size(blocks), now)
+        arguments = self.node_name, self._session, blocks
+        self._send_call(_Call("offer", arguments, self._session, seqs), _size(blocks), now)
 
     def _introduction(self) -> Joining:
         return replace(self._joining, generated=self._node.generated)
@@ -261,7 +262,7 @@ class Exchange:
         self, method: str, arguments: tuple[Any, ...], now: float, takes_s: float = 0.0
     ) -> None:
         """Make a call, unless an earlier one may still be answered."""
-        session = None if self._welcome is None else self._welcome.session
+        session = self._session
         if any((call.method, call.session) == (method, session) for call in self._calls.values()):
             # It has arrived, and is worked on: a learner that was just started has much to load.
             return
@@ -277,9 +278,7 @@ class Exchange:
 
     def _repeat(self, now: float) -> None:
         """Send again the shares that were not answered in time, and are not being worked on."""
-        assert self._welcome is not None
-        session = self._welcome.session
-        calls = [call for call in self._calls.values() if call.session == session]
+        calls = [call for call in self._calls.values() if call.session == self._session]
         busy = {seq for call in calls for seq in call.seqs}
         least = LEAST_REPEAT_S if self.in_flight.answer_s else FIRST_REPEAT_S
         after = max(least, REPEAT_DELAYS * self._answer_s)
@@ -296,7 +295,7 @@ class Exchange:
 
     def _take(self, call: _Call, result: Any, now: float) -> None:
         self._node.counts.bytes_down += _size(result)
-        if call.session != (None if self._welcome is None else self._welcome.session):
+        if call.session != self._session:
             # The call was made in a session that is over.
             return
         if isinstance(result, BaseException) and not isinstance(result, UserError):
