@@ -55,7 +55,7 @@ def test_a_second_learner_is_told_what_to_do(tmp_path: Path) -> None:
     os.close(held(tmp_path / "new"))
 
 
-def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+def test_a_learner_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     clock = Ending(held(tmp_path))
     found = hold(tmp_path, clock)
     assert found is not None
@@ -63,7 +63,7 @@ def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     os.close(found)
 
 
-def test_what_cannot_be_written_is_held_by_nobody(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_not_locked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert hold(tmp_path / "file" / "folder", VirtualClock()) is None
 

@@ -48,7 +48,7 @@ def test_it_learns_and_weights_come_back(replay: str) -> None:
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_what_is_learned_from_is_what_happened(
+def test_batches_hold_what_happened(
     seen: list[Batch], replay: str, prioritized: bool
 ) -> None:
     scene = Scene(Edge(stack=3, episode=7, replay=replay, prioritized=prioritized))
@@ -155,7 +155,7 @@ def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(scene.updates) > 10
 
 
-def test_frames_that_the_learner_has_do_not_travel() -> None:
+def test_frames_that_the_learner_has_are_not_sent() -> None:
     small, large = Edge(name="a", slots=64), Edge(name="b", slots=1024)
     for each in (small, large):
         Scene(each).run(3.0)
@@ -207,7 +207,7 @@ def test_a_node_that_falls_silent_costs_one_wait() -> None:
     assert both.exchanges[0].share == 8
 
 
-def test_the_bytes_of_what_was_answered_are_given_back() -> None:
+def test_messages_that_were_answered_are_freed() -> None:
     world = Edge()
     scene = Scene(world)
     blocks: list[weakref.ref[Bytes]] = []

@@ -48,7 +48,7 @@ def answering(answer: bytes | None) -> Iterator[str]:
         (None, "timed out"),
     ],
 )
-def test_who_is_no_head_is_told_of_at_once(
+def test_a_server_that_is_no_head_is_reported_at_once(
     answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_checks, "ANSWER_S", 0.2)
@@ -70,7 +70,7 @@ def test_who_is_no_head_is_told_of_at_once(
         ("\udcff", "the token for X is not printable ASCII: write"),
     ],
 )
-def test_a_token_that_cannot_be_sent_is_told_of(
+def test_a_token_that_cannot_be_sent_is_reported(
     token: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

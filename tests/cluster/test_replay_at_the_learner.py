@@ -75,7 +75,7 @@ def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int
     assert 0 < counts.samples <= scene.learner.status()["nodes"][0]["learned"]
 
 
-def test_what_the_ring_lost_before_its_turn_is_counted_and_passed_over(arrived: list[int]) -> None:
+def test_ticks_that_the_ring_lost_before_they_were_sent_are_counted(arrived: list[int]) -> None:
     world = baseline(capacity=256)
     scene = Scene(world)
     scene.run(1.0)
@@ -117,7 +117,7 @@ def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> N
     check_nothing_is_missing(scene, world)
 
 
-def test_what_travels_late_was_not_generated_late() -> None:
+def test_ticks_that_are_sent_late_do_not_change_the_rate() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.run(5.0)
@@ -134,7 +134,7 @@ def test_what_is_generated_is_counted_without_a_learner() -> None:
     assert len(here) <= world.node.generated <= 100
 
 
-def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
+def test_while_learning_is_paused_ticks_are_sent() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.paused = {0}
@@ -188,7 +188,7 @@ def test_nodes_of_both_kinds_feed_one_learner() -> None:
     {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
     {"numbers": np.zeros(1, np.int64)},
 ])
-def test_what_is_no_tick_is_refused(change: dict[str, Any]) -> None:
+def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
     scene = Scene(world)
     scene.run(0.1, learn=False)

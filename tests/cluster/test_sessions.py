@@ -87,7 +87,7 @@ def test_a_learner_leaves_the_checkpoints_of_others_alone(stack: int, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_lost_it_begins_learns_and_hands_out_its_state(seed: int) -> None:
+def test_over_a_lossy_link_it_begins_learns_and_sends_its_state(seed: int) -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.02, loss=0.3), seed=seed)
     exchange = scene.exchanges[0]
     for _ in range(200):
@@ -182,7 +182,7 @@ def test_after_half_a_minute_without_a_link_it_learns_on() -> None:
     assert exchange.lost(scene.clock.now())
 
 
-def test_a_session_that_is_over_says_nothing() -> None:
+def test_results_of_a_session_that_is_over_are_ignored() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0))
     scene.run(8.0)
     assert scene.weights
@@ -207,7 +207,7 @@ def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -
         again.offer("a", scene.learner._nodes["a"].number, [share.block])
 
 
-def test_who_is_silent_generates_nothing() -> None:
+def test_a_silent_node_has_a_rate_of_zero() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(5.0)
     assert scene.learner.status()["nodes"][0]["rate"] > 0.0
@@ -239,7 +239,7 @@ def test_a_replay_at_the_learner_is_kept_until_another_node_joins() -> None:
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
 
 
-def test_a_cut_is_told_with_its_reason_and_its_beginning() -> None:
+def test_a_cut_has_its_reason_and_its_beginning() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
     scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
@@ -265,7 +265,7 @@ def test_a_learner_that_answers_but_does_not_learn_is_connected() -> None:
     assert scene.exchanges[0].connected
 
 
-def test_it_waits_no_longer_than_for_what_arrives_next() -> None:
+def test_it_waits_until_the_next_arrival_at_most() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.1))
     exchange, remote = scene.exchanges[0], scene.remotes[0]
     exchange.wait(0.03, scene.clock.now())
@@ -303,7 +303,7 @@ def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
     assert scene.remotes[0].calls.count("join") == 2
 
 
-def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
+def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
     joined = scene.learner.join(scene.edges[0].joining)
@@ -319,7 +319,7 @@ def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
-def test_what_a_node_has_generated_is_known_before_it_sends_anything(replay: str) -> None:
+def test_a_node_says_what_it_has_generated_when_it_joins(replay: str) -> None:
     world = Edge(replay=replay)
     world.play(100)
     scene = Scene(world)
@@ -329,7 +329,7 @@ def test_what_a_node_has_generated_is_known_before_it_sends_anything(replay: str
     assert told == pytest.approx(world.node.generated, abs=25)
 
 
-def test_a_thousand_nodes_have_room_in_what_is_said_of_the_link() -> None:
+def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
     exchange, node = scene.exchanges[0], scene.learner.status()["nodes"][0]

@@ -92,7 +92,7 @@ def counting(observations: np.ndarray, states: np.ndarray, *_: np.ndarray) -> tu
 RECURRENT: dict[str, Any] = {"answer": counting, "state": 2}
 
 
-def test_a_state_travels_and_who_sends_none_has_one_of_its_own() -> None:
+def test_a_client_that_sends_no_state_has_one_of_its_own() -> None:
     with policy_server(served(**RECURRENT)) as (address, _):
         clients = [WebsocketClientPolicy(address) for _ in range(2)]
         assert clients[0].get_server_metadata()["policy_state"] == 2
@@ -155,14 +155,14 @@ def test_a_server_of_another_protocol_is_one_line(metadata: bytes | str, reason:
         dialled(address)
 
 
-def test_who_is_not_there_is_one_line() -> None:
+def test_an_address_without_a_server_is_reported_in_one_line() -> None:
     with pytest.raises(LostError, match="refused"):
         dialled(f"ws://127.0.0.1:{free_port()}")
     with pytest.raises(LostError, match=r"^[^\n]+$"):
         dialled("ws://no-such-name.invalid:1")
 
 
-def test_who_hangs_up_at_once_may_be_a_proxy_whose_server_will_be_back() -> None:
+def test_a_connection_that_is_closed_at_once_is_lost_not_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         hanging_up = threading.Thread(target=lambda: sock.accept()[0].close())
         hanging_up.start()
@@ -216,7 +216,7 @@ def test_a_policy_that_fails_ends_that_connection_alone() -> None:
                 decode(ask(wire, encode({"observation": seen(0)})))
 
 
-def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
+def test_questions_that_wait_are_answered_in_one_batch() -> None:
     policy = Waiting()
     with policy_server(served(policy)) as (address, server), ThreadPoolExecutor(6) as pool:
         wires = [dialled(address) for _ in range(6)]
@@ -236,7 +236,7 @@ def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
     assert policy.sizes == [1, 5]
 
 
-def test_who_has_gone_is_not_answered_and_not_counted() -> None:
+def test_questions_of_clients_that_are_gone_are_cancelled() -> None:
     policy = Waiting()
     with policy_server(served(policy)) as (address, server):
         wires = [dialled(address) for _ in range(5)]
