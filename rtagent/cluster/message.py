@@ -125,7 +125,7 @@ def _unpack(block: Bytes) -> Message:
         dtype = np.dtype(kind)
         size = dtype.itemsize * int(np.prod(shape, dtype=object))
         if at + size > len(block):
-            raise ValueError(f"an array {name!r} that ends behind the last byte")
+            raise ValueError(f"an array {name!r} that ends after the last byte")
         arrays[name] = block[at : at + size].view(dtype).reshape(shape)
         arrays[name].flags.writeable = False
         at = _aligned(at + size)

@@ -214,6 +214,6 @@ def _check_protocol(address: str) -> None:
         ) from error
     if answer[FRAME_TYPE:] != bytes((SETTINGS,)):
         raise UserError(
-            f"no Ray cluster at {address}: who answers there is not the head of one; write the "
+            f"no Ray cluster at {address}: the server there is not the head of a cluster; give the "
             "address that `ray start --head` has printed"
         )

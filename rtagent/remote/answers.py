@@ -22,7 +22,8 @@ from rtagent.remote.protocol import ProtocolError
 VALUES, ACTIONS, TIMING = "values", "actions", "server_timing"
 ANSWERS, OUTPUTS, OBSERVATION = "answers", "outputs", "observation"
 STATE, PENDING = "policy_state", "pending_actions"
-"""Keys: in the metadata of a size, in questions and answers of the numbers themselves."""
+"""Keys of the state and of the pending actions: in the metadata, of their sizes; in questions and
+answers, of the numbers themselves."""
 
 
 class Timing(NamedTuple):

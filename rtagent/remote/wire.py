@@ -27,8 +27,8 @@ from rtagent.remote.protocol import ProtocolError, decode
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
 LARGEST_ANSWER = 16 << 20
 UNACKNOWLEDGED_S = 1.0
-"""A connection is given up when the other machine confirms nothing for so long; over a slow link it
-is longer."""
+"""A connection is given up when the other machine confirms nothing for so long; for longer, over a
+slow link."""
 LEAVING_S = 0.2
 FIRST_OPEN_S = 5.0
 """How long the first attempt to connect may take, while nothing is known of the link."""

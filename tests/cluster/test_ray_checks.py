@@ -1,4 +1,4 @@
-"""Whether a cluster can be joined: what is no cluster, and other versions; without a cluster."""
+"""Why a cluster cannot be joined: no cluster, no token, other versions; without Ray's processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rtagent.cluster.gateway import cut_since
 from rtagent.errors import UserError
 
 SETTINGS_FRAME = b"\0\0\0\4"
-"""How one who speaks as Ray does begins."""
+"""How a server begins that speaks HTTP/2, as Ray does."""
 
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """The address of one who answers so once. If None, it never answers."""
+    """The address of a server that answers so once. If None, it never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         over = threading.Event()
 
@@ -43,8 +43,8 @@ def answering(answer: bytes | None) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"HTTP/1.0 400 Bad Request", "who answers there is not the head of one"),
-        (b"", "who answers there is not the head of one"),
+        (b"HTTP/1.0 400 Bad Request", "the server there is not the head of a cluster"),
+        (b"", "the server there is not the head of a cluster"),
         (None, "timed out"),
     ],
 )
