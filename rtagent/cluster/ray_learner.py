@@ -5,9 +5,9 @@ from its own newest checkpoint, if that can be read there. An actor whose `__ini
 started again, and its name is free.
 
 Why it is correct. Calls run in one event loop. A function that may wait for a lock of the learner
-runs in another thread (`_in_thread`), so no call holds up the others. The learning thread does not
-use `_published`, but asks the loop to. Each waiting call takes the event before it looks for
-weights, so it misses none that are published in between.
+runs in another thread, so no call holds up the others. The learning thread does not use
+`_published`, but asks the loop to. Each waiting call takes the event before it looks for weights,
+so it misses none that are published in between.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import asyncio
 import os
 import threading
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
 import ray
 
@@ -29,9 +28,6 @@ from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
 from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.storage.checkpoint import CheckpointError
-
-Found = TypeVar("Found")
-Given = TypeVarTuple("Given")
 
 STEP_S = 0.5
 SAVE_EVERY_S = 30.0
@@ -62,15 +58,15 @@ class LearnerActor:
 
     async def join(self, joining: Joining) -> Welcome:
         """See `ClusterLearner.join`."""
-        return await self._in_thread(self._learner.join, joining)
+        return await asyncio.to_thread(self._learner.join, joining)
 
     async def begin(self, block: Bytes) -> None:
         """See `ClusterLearner.begin`."""
-        await self._in_thread(self._learner.begin, block)
+        await asyncio.to_thread(self._learner.begin, block)
 
     async def offer(self, node: str, session: int, blocks: list[Bytes]) -> list[Bytes]:
         """See `ClusterLearner.offer`; returns when all shares have been learned from."""
-        answers = await self._in_thread(self._learner.offer, node, session, blocks)
+        answers = await asyncio.to_thread(self._learner.offer, node, session, blocks)
         # The last share is learned from last: nearly always, this is the only wait.
         for answer in reversed(answers):
             if not answer.done():
@@ -83,7 +79,7 @@ class LearnerActor:
         end = loop.time() + wait_s
         while True:
             published = self._published
-            found = await self._in_thread(self._learner.weights, known)
+            found = await asyncio.to_thread(self._learner.weights, known)
             left = end - loop.time()
             if found is not None or left <= 0:
                 return found
@@ -94,16 +90,11 @@ class LearnerActor:
 
     async def snapshot(self) -> Bytes:
         """See `ClusterLearner.snapshot`."""
-        return await self._in_thread(self._learner.snapshot)
+        return await asyncio.to_thread(self._learner.snapshot)
 
     async def status(self, node: str | None = None) -> dict[str, Any]:
         """See `ClusterLearner.status`."""
-        return await self._in_thread(self._learner.status, node)
-
-    async def _in_thread(
-        self, function: Callable[[*Given], Found], *arguments: *Given
-    ) -> Found:
-        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+        return await asyncio.to_thread(self._learner.status, node)
 
     def _note_published(self) -> None:
         if self._loop is not None:
