@@ -33,7 +33,7 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.far_machine import FAR, FarMachine, in_own_network
 from benchmarks.process_figures import descendants
 from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, members, program, send
-from rtagent.cluster.exchange import MOST_IN_FLIGHT
+from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
 
 LOOPBACK = "127.0.0.1"

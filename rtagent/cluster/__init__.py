@@ -1,9 +1,9 @@
-"""The learner is somewhere else: what samples at the edge, what travels, and what learns there.
+"""Learning on another machine: what samples beside the world, what is sent, and the learner.
 
 The architecture is that of S. Morishima and H. Matsutani, An Efficient Distributed Reinforcement
 Learning Architecture for Long-Haul Communication Between Actors and Learner, IEEE Access 12, 2024,
-doi:10.1109/ACCESS.2024.3402835, Algorithms 4 and 5: the replay stays beside the world (a *buffer
-node*), and only what was sampled travels. Its baseline, Algorithms 2 and 3, is here as well: every
-experience travels, and the replay is at the learner. Ray carries it; nothing here but
-`ray_learner.py`, `ray_session.py` and `ray_checks.py` knows Ray.
+doi:10.1109/ACCESS.2024.3402835, Algorithms 4 and 5: the replay stays beside the world, in a *buffer
+node*, and only sampled transitions are sent. The baseline of that paper, Algorithms 2 and 3, is
+here as well: every experience is sent, and the replay is at the learner. Calls go through Ray,
+which only `ray_learner.py`, `ray_session.py` and `ray_checks.py` know.
 """

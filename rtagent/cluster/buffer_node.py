@@ -1,12 +1,12 @@
-"""The buffer node: the replay beside the world, of which only what was sampled travels.
+"""The buffer node: samples the replay beside the world, and sends the sampled transitions alone.
 
-Algorithm 5 of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835: the sending process
-of the buffer to the learner. Receiving from the actors (Algorithm 4) is the frame ring and the
-ledger themselves.
+This is Algorithm 5 of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835: how the
+buffer sends to the learner. In the place of Algorithm 4, how it receives from the actors, are the
+frame ring and the ledger.
 
-Why it is correct. An answer is taken once (`node.py`), and so are its priorities. A transition that
-the ring has lost meanwhile has no leaf of its own any more and is left alone
-(`memory/priorities.py`); it is counted.
+Why it is correct. An answer is used once (`node.py`), and so are the priorities in it. A transition
+that the ring has lost meanwhile has no leaf in the sum tree any more: its priority is ignored
+(`memory/priorities.py`) and counted as stale.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from rtagent.memory.frames import FrameRing, Ints
 
 SLOT = np.dtype(np.int32)
 ATTEMPTS = 8
-"""Choices of a share until the ring still holds all of it."""
+"""How often a share is sampled, at most, until the ring still holds all of its frames."""
 
 
 class BufferNode(Node):
-    """Makes shares of batches, and takes their answers.
+    """Makes this node's shares of batches, and takes the answers to them.
 
     Args:
         replay: used by nobody else.
-        ring: its frames.
-        slots: frames that the learner keeps for this node, before the first session.
-        rng: chooses transitions.
+        ring: frames of the replay.
+        slots: number of frames that the learner keeps for this node in the first session.
+        rng: samples transitions.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BufferNode(Node):
     def make(self, count: int, settings: Settings) -> Sent | None:
         if not count:
             return None
-        self._look()
+        self._refresh_replay()
         for _ in range(ATTEMPTS):
             chosen = self._replay.choose(count, self._rng, settings.beta)
             if chosen is None:
@@ -70,7 +70,7 @@ class BufferNode(Node):
         return None
 
     def answered(self, answer: Message) -> Sent | None:
-        """Apply its priorities, too."""
+        """Apply the priorities in the answer, too."""
         sent = super().answered(answer)
         if sent is None:
             return None
@@ -80,10 +80,10 @@ class BufferNode(Node):
         return sent
 
     def _numbers(self, chosen: Chosen) -> Ints:
-        """The frames of states and successors, (B, 2 * stack)."""
+        """Numbers of the frames of states and successors, (B, 2 * stack)."""
         transitions, ring = chosen.transitions, self._ring
         state = transitions.frame
-        # Both are of one episode. What follows a terminal state has no value: any frame will do.
+        # Both are of one episode. The successor of a terminal state is not used: any frame will do.
         following = np.where(transitions.terminal, state, transitions.next_frame)
         starts = np.minimum(ring.episode_starts.take(state % ring.capacity), state)
         newest = np.stack((state, following), axis=1)
@@ -91,21 +91,21 @@ class BufferNode(Node):
         return np.ascontiguousarray(numbers.reshape(len(state), -1), np.int64)
 
     def _share(self, chosen: Chosen, settings: Settings) -> Sent | None:
-        """A message of these transitions; None if the ring has lost one meanwhile."""
+        """A message of these transitions; None if the ring has lost a frame of them meanwhile."""
         transitions, ring, counts = chosen.transitions, self._ring, self.counts
         numbers = self._numbers(chosen)
         unique, inverse = np.unique(numbers, return_inverse=True)
         absent = unique[~self._sent_frames.holds(unique)]
         columns, count = _columns(chosen), len(transitions)
-        said = {**self._said(settings), "shipped": counts.shipped + count}
-        block, places = lay_out(said, {
+        values = {**self._values(settings), "shipped": counts.shipped + count}
+        block, places = lay_out(values, {
             "slots": Kind(SLOT, numbers.shape),
             "new_slots": Kind(SLOT, absent.shape),
             "new_frames": Kind(ring.frames.dtype, absent.shape + ring.frames.shape[1:]),
             **{name: Kind(each.dtype, each.shape) for name, each in columns.items()},
         })
         *_, whole = ring.read(absent, places["new_frames"])
-        # The starts of the episodes were right if the newest frames are still there.
+        # If the newest frames are still there, the starts of their episodes were read right.
         if not (whole.all() and ring.hold(transitions.frame).all()):
             return None
         slots, new = self._sent_frames.place(unique)
@@ -118,14 +118,15 @@ class BufferNode(Node):
         priorities = chosen.priorities
         mean = None if priorities is None else float(np.mean(priorities))
         unpacked = numbers.size * ring.frames[0].nbytes
-        return self._send(block, transitions.frame.copy(), mean, unpacked)
+        frames = transitions.frame.copy()
+        return self._keep(Sent(self._next_seq, block, frames, mean, unpacked))
 
 
 def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:
-    """What travels of transitions beside their frames."""
+    """The columns of transitions that are sent, other than their frames."""
     transitions, weights = chosen.transitions, chosen.weights
     return {
-        "actions": _action(transitions.action),
+        "actions": _actions(transitions.action),
         "rewards": transitions.reward,
         "discounts": transitions.discount,
         "terminals": transitions.terminal,
@@ -135,6 +136,6 @@ def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _action(action: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Discrete ones as torch wants them for an index."""
-    return action.astype(np.int64 if action.dtype.kind == "i" else np.float32)
+def _actions(actions: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Actions as the learner uses them: discrete actions are indices, int64 for torch."""
+    return actions.astype(np.int64 if actions.dtype.kind == "i" else np.float32)

@@ -1,4 +1,4 @@
-"""What an exchange makes its calls by, and what it hands on of their answers."""
+"""How an exchange calls the learner, and what it passes on of the answers."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple, Protocol
 
 Outcome = Literal["applied", "overflowed", "skipped"]
-"""Of an update: whether its loss and gradient were finite; if not, whether by the loss scale."""
+"""Of an update: applied; or left out because loss or gradient were not finite, either by the loss
+scale (overflowed) or not (skipped)."""
+
+
+class StartFailedError(ConnectionError):
+    """The learner could not start, and is not started again: another must be looked for."""
 
 
 class Remote(Protocol):
-    """Calls to the learner that do not wait."""
+    """Calls the learner without waiting for the result."""
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
-        """Begin a call; what its result will be found under."""
-        ...
+        """Begin a call; a ticket, under which `finished` returns the result."""
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        """The calls that have ended since the last time, each with its result or its exception."""
-        ...
+        """The calls that have ended since the last time: ticket, and result or exception.
+
+        The exception is a `UserError` if the learner refuses the call, `StartFailedError`, or any
+        other if the call or its answer was lost.
+        """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a call has ended, or so long."""
-        ...
+        """Wait until a call has ended, `timeout_s` at most."""
 
 
 class Weights(NamedTuple):
     """New weights.
 
     Attributes:
-        updates: behind them.
+        updates: that have led to them.
         values: (parameters,) float32.
-        age_s: from the update to their leaving the learner, and half of the link's round trip.
+        age_s: time since the last of these updates: until the learner sent them, as it says, and
+            half of the link's round trip, seconds.
     """
 
     updates: int
@@ -40,22 +47,21 @@ class Weights(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A share of an update.
+    """An update in which this node had a share.
 
     Attributes:
         outcome: of the update.
-        transitions: of the share, learned from.
         loss: of its batch.
-        norm: of the gradient.
-        updates: of the learner after it.
-        samples: transitions that the learner has learned from by then, in all.
+        norm: of its gradient.
+        updates: that the learner has made, with this one.
+        samples: transitions that the learner has learned from, with those of this update.
         seconds: that the update took.
-        sampled: mean priority of its transitions when they were sampled. If None, all are the same.
-        transferred: the same of what was sent. If None, unknown as well.
+        sampled: mean priority of the share's transitions when they were sampled. If None, sampling
+            is uniform.
+        transferred: mean priority of the transitions that were sent. If None, it is not known.
     """
 
     outcome: Outcome
-    transitions: int
     loss: float
     norm: float
     updates: int

@@ -1,24 +1,23 @@
-"""The conversation of a buffer node with the learner: what is asked, repeated, answered, counted.
+"""A buffer node's exchange with the learner: calls, their repetitions, and their answers.
 
-Why it is correct. The learner takes every share in once, whatever is repeated (`learner.py`), and
-the buffer node takes every answer once (`buffer_node.py`). So this module may repeat what has no
-answer, and forget a session at any time: what was on its way then may be learned from, but its
-answer comes to nobody. A call that fails is one without an answer, unless the learner itself
-refuses it: then the node joins anew. Nothing waits but `wait`: calls are begun, and their results
-collected; the link between is one of `link.py`, which delivers at once where nothing is emulated.
-Time is given with every call, so tests need none.
+Why it is correct. The learner processes every share once, whatever is repeated (`session.py`), and
+the buffer node uses every answer once (`node.py`). So this module may repeat whatever has no
+answer, and may give up a session at any time: shares in flight may still be learned from, but their
+answers are ignored. A call that fails counts as a call without an answer, unless the learner itself
+refuses it: then the node joins anew. Only `wait` waits: calls are begun, and their results are
+collected later. Both pass through an emulated link (`link.py`), which delivers at once if nothing
+is emulated. The time is an argument of every function that needs it, so tests need no clock.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rtagent.cluster.calls import Learned, Remote, Weights
+from rtagent.cluster.calls import Learned, Remote, StartFailedError, Weights
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
@@ -26,31 +25,36 @@ from rtagent.cluster.message import Bytes, unpack
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.errors import UserError
 
-MOST_IN_FLIGHT = 64
 SMALL_BYTES = 256
-"""What a call without a message is counted as."""
+"""Size that is counted for a call or a result without a message."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 10.0
-"""Between two attempts to join."""
+"""Pauses between two attempts to join: they double, from the first to the longest."""
 REPEAT_DELAYS, LEAST_REPEAT_S = 4.0, 0.2
 """A share without an answer is repeated after so many of the smallest times from a share to its
-answer, and so long at least: the learner takes in no later one before it."""
+answer, and after so long at least; the learner processes no later share before it."""
 FIRST_REPEAT_S = 1.0
-"""...and so long at least while that time is not known."""
+"""The same least time, while no answer has been measured."""
 WEIGHTS_WAIT_S = 2.0
-"""How long the learner may wait for new weights before it says that there are none."""
+"""How long the learner may wait for new weights before it answers that there are none."""
 OTHERS_EVERY_S = 2.0
-"""Between two looks at how the other nodes are."""
+"""Time between two calls for the state of the other nodes."""
 CUT_S = 3.0
-"""Without any answer for so long, and a wait for one, the link counts as cut."""
+"""The link counts as cut when an answer is due and none has come for so long."""
 LOST_S, FIRST_ANSWER_S = 45.0, 120.0
-"""...and for so long, or for so long before the first answer, the learner must be looked for anew.
-One that is started, or started again, has much to load."""
+"""The learner must be looked for anew when no answer has come for so long; longer before the first
+answer, since a learner that is being started has much to load."""
+START_FAILED_S = 10.0
+"""The same, if the learner could not start. A gateway that ended sooner would count as a process
+that dies at its start (`processes/restart_policy.py`)."""
 
 
-@dataclass
-class _Call:
-    """A call on its way, or begun; `session` is the one in which it was made, `seqs` are
-    the numbers of the shares in it."""
+class _Call(NamedTuple):
+    """A call that has no result yet.
+
+    Attributes:
+        session: in which it was made. If None, the node had not joined.
+        seqs: numbers of the shares in it.
+    """
 
     method: str
     arguments: tuple[Any, ...]
@@ -58,40 +62,41 @@ class _Call:
     seqs: tuple[int, ...] = ()
 
 
+class _Sending(NamedTuple):
+    """When a share was last sent, seconds, and whether it was sent before."""
+
+    at: float
+    repeated: bool
+
+
 class Exchange:
-    """One node's side of the conversation.
+    """One node's side of the exchange.
 
     Args:
-        remote: reaches the learner.
-        node: makes shares.
-        joining: how the node introduces itself.
-        first_state: gives all that is learned, as a message, to a learner that has nothing yet.
+        remote: calls the learner.
+        node: makes the messages.
+        joining: what the node joins with.
+        first_state: gives the daemon's learned state, as a message, for a learner without a state.
         emulation: of the link.
         random: gives numbers in [0, 1).
         now: seconds.
-        since: when the link was cut, if this is not the first attempt.
+        since: when the link was cut, seconds.
 
     Attributes:
         share: transitions that the learner asks this node for.
-        in_flight: measures the link.
-        others: what the learner has said last of the other nodes, as JSON says it.
+        in_flight: measures the link, anew in every session.
+        others: the other nodes, as the learner's newest status describes them.
         connected: whether the learner answers.
         since: when `connected` last changed, seconds.
-        reason: why it is not connected; None if it is.
-        wants_snapshot: ask the learner for all that is learned until it comes; set by the user.
-        snapshot: what came, as a message; taken, and set to None, by the user.
+        reason: why the learner does not answer; None if it does.
+        wants_snapshot: whether the learner is asked for its learned state, until that comes; set by
+            the caller.
+        snapshot: the learned state that came, as a message; the caller sets it to None.
     """
 
     def __init__(
-        self,
-        remote: Remote,
-        node: Node,
-        joining: Joining,
-        first_state: Callable[[], Bytes],
-        emulation: Emulation,
-        random: Callable[[], float],
-        now: float,
-        since: float | None = None,
+        self, remote: Remote, node: Node, joining: Joining, first_state: Callable[[], Bytes],
+        emulation: Emulation, random: Callable[[], float], now: float, since: float,
     ) -> None:
         self._remote, self._node, self._joining = remote, node, joining
         self._first_state = first_state
@@ -101,21 +106,20 @@ class Exchange:
         self._welcome: Welcome | None = None
         self._begun = False
         self._made: list[Sent] = []
-        self._repeated: set[int] = set()
-        self._sent_at: dict[int, float] = {}
+        self._sendings: dict[int, _Sending] = {}
         self._version = 0
         self._asked: dict[str, float] = {}
         self._others_at = now
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
-        self._heard = now
-        self._answered = False
+        self._last_answer_at = now
+        self._answered = self._start_failed = False
         self._failure: str | None = None
-        self._learned: deque[Learned] = deque()
+        self._learned: list[Learned] = []
         self._weights: Weights | None = None
-        self.in_flight = InFlight(MOST_IN_FLIGHT)
+        self.in_flight = InFlight()
         self.share = joining.config.learning.batch_size
         self.others: list[dict[str, Any]] = []
-        self.connected, self.since = False, now if since is None else since
+        self.connected, self.since = False, since
         self.reason: str | None = "the learner has not been reached yet"
         self.wants_snapshot = False
         self.snapshot: Bytes | None = None
@@ -127,24 +131,24 @@ class Exchange:
 
     @property
     def learns(self) -> bool:
-        """Whether the learner is reached, and has something to learn on."""
+        """Whether the learner answers, and has a state to learn on."""
         return self.connected and self._begun
 
     @property
     def room(self) -> int:
-        """Shares that may be sent now, in one call; 0 while it would not be a whole one."""
+        """Number of shares that may be sent now, in one call; 0 unless a full call may be sent."""
         if not self.learns:
             return 0
         link = self.in_flight
         free = link.limit - len(self._node.under_way)
-        return link.together if free >= link.together else 0
+        return link.per_call if free >= link.per_call else 0
 
-    def make(self, settings: Settings, *, learn: bool = True) -> bool:
-        """Make a message, which `send` will send; whether there was one to make.
+    def make(self, settings: Settings, *, learn: bool) -> bool:
+        """Make a message, which `send` will send; whether there was anything to send.
 
         Args:
             settings: in force.
-            learn: whether the node's share of a batch shall be learned from.
+            learn: whether the message asks the learner to learn from this node's share of a batch.
         """
         sent = self._node.make(self.share if learn else 0, settings)
         if sent is not None:
@@ -152,14 +156,14 @@ class Exchange:
         return sent is not None
 
     def send(self, now: float) -> bool:
-        """Send what was made, in one call; whether anything was."""
+        """Send the messages that were made, in one call; whether there were any."""
         made, self._made = self._made, []
         if made:
-            self._send(made, now)
+            self._send_shares(made, now)
         return bool(made)
 
     def advance(self, now: float) -> None:
-        """Do all that is due: join, deliver, collect, repeat."""
+        """Do all that is due: join, begin calls, collect results, repeat."""
         for call in self._up.arrived(now):
             self._calls[self._remote.begin(call.method, *call.arguments)] = call
         for ticket, result in self._remote.finished():
@@ -178,18 +182,21 @@ class Exchange:
             self._repeat(now)
         waiting = bool(self._node.under_way or self._asked) or self._welcome is None
         if self.connected and waiting and self._silent_for(now) > self._patience_s:
-            self._cut(self._failure or "no answer", self._heard)
+            self._cut(self._failure or "no answer", self._last_answer_at)
 
     def lost(self, now: float) -> bool:
-        """Whether nobody has answered for so long that the learner must be looked for anew."""
-        limit = LOST_S if self._answered else FIRST_ANSWER_S
+        """Whether no answer has come for so long that the learner must be looked for anew."""
+        if self._start_failed:
+            limit = START_FAILED_S
+        else:
+            limit = LOST_S if self._answered else FIRST_ANSWER_S
         return self._silent_for(now) > limit + self._patience_s
 
     def wait(self, longest_s: float, now: float) -> None:
-        """Wait for something to do: a call that ends, or what arrives over the emulated link.
+        """Wait until a call has ended, or something arrives over the emulated link.
 
         Args:
-            longest_s: how long at most.
+            longest_s: longest wait.
             now: seconds.
         """
         arrivals = [self._up.next_arrival, self._down.next_arrival]
@@ -197,21 +204,24 @@ class Exchange:
         self._remote.wait(max(0.0, until - now))
 
     def learned(self) -> list[Learned]:
-        """The shares of updates that were answered since the last call."""
-        found = list(self._learned)
-        self._learned.clear()
+        """The updates in which this node had a share, answered since the last call."""
+        found, self._learned = self._learned, []
         return found
 
     def weights(self) -> Weights | None:
-        """The newest weights, once."""
+        """The newest weights; None if they were returned before."""
         found, self._weights = self._weights, None
         return found
 
     # ---- what is due
 
     @property
+    def _session(self) -> int | None:
+        return None if self._welcome is None else self._welcome.session
+
+    @property
     def _answer_s(self) -> float:
-        """From a share to its answer; what is emulated of it is known before the first."""
+        """Time from a share to its answer; before the first answer, the emulated part of it."""
         return self.in_flight.answer_s or self._emulation.rtt_s
 
     @property
@@ -219,23 +229,21 @@ class Exchange:
         return CUT_S + REPEAT_DELAYS * self._answer_s
 
     def _silent_for(self, now: float) -> float:
-        """Seconds without an answer; 0 while a slow link still sends what shall be answered."""
+        """Seconds without an answer; 0 while a slow link is still busy with a call or a result."""
         busy = max(self._up.free_at, self._down.free_at) > now
-        return 0.0 if busy else now - self._heard
+        return 0.0 if busy else now - self._last_answer_at
 
-    def _call(self, call: _Call, size: int, now: float) -> None:
+    def _send_call(self, call: _Call, size: int, now: float) -> None:
         self._node.counts.bytes_up += size
         self._up.send(now, size, call)
 
-    def _send(self, shares: list[Sent], now: float) -> None:
-        assert self._welcome is not None
+    def _send_shares(self, shares: list[Sent], now: float) -> None:
         seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
         for each in shares:
             self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
-        self._sent_at.update(dict.fromkeys(seqs, now))
-        session = self._welcome.session
-        call = _Call("offer", (self._joining.node, session, blocks), session, seqs)
-        self._call(call, _size(blocks), now)
+            self._sendings[each.seq] = _Sending(now, each.seq in self._sendings)
+        arguments = self.node_name, self._session, blocks
+        self._send_call(_Call("offer", arguments, self._session, seqs), _size(blocks), now)
 
     def _introduction(self) -> Joining:
         return replace(self._joining, generated=self._node.generated)
@@ -246,32 +254,31 @@ class Exchange:
             return
         self._ask("weights", (self._version, WEIGHTS_WAIT_S), now, WEIGHTS_WAIT_S)
         if now >= self._others_at:
-            self._ask("status", (), now)
+            self._ask("status", (self.node_name,), now)
         if self.wants_snapshot:
             self._ask("snapshot", (), now)
 
     def _ask(
         self, method: str, arguments: tuple[Any, ...], now: float, takes_s: float = 0.0
     ) -> None:
-        """Make a call, unless it was made a moment ago and may yet be answered."""
-        session = None if self._welcome is None else self._welcome.session
+        """Make a call, unless an earlier one may still be answered."""
+        session = self._session
         if any((call.method, call.session) == (method, session) for call in self._calls.values()):
-            # Not lost, but worked on: a learner that has just been started has much to load.
+            # It has arrived, and is worked on: a learner that was just started has much to load.
             return
         asked = self._asked.get(method)
         if asked is not None and now - asked < takes_s + self._patience_s:
             return
-        # What is learned is copied only now: it is large.
-        said = tuple(each() if callable(each) else each for each in arguments)
-        self._call(_Call(method, said, session), sum(map(_size, said)) or SMALL_BYTES, now)
-        # A state is large, and may take a slow link longer than anybody waits.
+        # Arguments that are functions are called only now: the learned state is large.
+        values = tuple(each() if callable(each) else each for each in arguments)
+        size = sum(map(_size, values)) or SMALL_BYTES
+        self._send_call(_Call(method, values, session), size, now)
+        # The wait begins when the call has left: a state may take a slow link very long.
         self._asked[method] = self._up.free_at
 
     def _repeat(self, now: float) -> None:
-        """Send again what is neither being worked on nor answered in time."""
-        assert self._welcome is not None
-        session = self._welcome.session
-        calls = [call for call in self._calls.values() if call.session == session]
+        """Send again the shares that were not answered in time, and are not being worked on."""
+        calls = [call for call in self._calls.values() if call.session == self._session]
         busy = {seq for call in calls for seq in call.seqs}
         least = LEAST_REPEAT_S if self.in_flight.answer_s else FIRST_REPEAT_S
         after = max(least, REPEAT_DELAYS * self._answer_s)
@@ -279,23 +286,22 @@ class Exchange:
             after = max(after, CUT_S)
         late = [
             sent for sent in self._node.under_way.values()
-            if sent.seq not in busy and now - self._sent_at[sent.seq] > after
+            if sent.seq not in busy and now - self._sendings[sent.seq].at > after
         ]
-        self._repeated.update(sent.seq for sent in late)
         if late:
-            self._send(late, now)
+            self._send_shares(late, now)
 
     # ---- what comes back
 
     def _take(self, call: _Call, result: Any, now: float) -> None:
         self._node.counts.bytes_down += _size(result)
-        if call.session != (None if self._welcome is None else self._welcome.session):
-            # Of a session that is over: what it says, and why it failed, means nothing now.
+        if call.session != self._session:
+            # The call was made in a session that is over.
             return
         if isinstance(result, BaseException) and not isinstance(result, UserError):
             self._note_failure(call, result, now)
             return
-        self._heard, self._failure, self._answered = now, None, True
+        self._last_answer_at, self._failure, self._answered = now, None, True
         self._asked.pop(call.method, None)
         if isinstance(result, UserError):
             self._join_anew(str(result), now)
@@ -319,7 +325,7 @@ class Exchange:
             self._pause_s = FIRST_PAUSE_S
 
     def _note_share(self, share: int, now: float) -> None:
-        """What is asked of this node; where the frames of it need more room, join with that."""
+        """Note the share that is asked for; join anew if its frames need more slots than it has."""
         self.share, needed = share, self._node.slots_for(share)
         if needed > self._joining.slots:
             self._joining = replace(self._joining, slots=needed)
@@ -329,30 +335,27 @@ class Exchange:
         self._welcome = welcome
         self._asked.clear()
         self._node.begin_session(welcome.expected, self._joining.slots)
-        self._sent_at.clear()
-        self._repeated.clear()
-        self.in_flight.forget()
+        self._sendings.clear()
+        self.in_flight = InFlight()
         self._begun, self._version = welcome.begun, 0
         self._note_share(welcome.share, now)
 
     def _take_answer(self, block: Bytes, now: float, *, last: bool) -> None:
-        """Take the answer to a share; those of a call have come when the last was there."""
+        """Take the answer to a share; only the last of a call has not waited for others."""
         answer = unpack(block)
         sent = self._node.answered(answer)
         if sent is None:
             return
         values = answer.values
-        timed = last and sent.seq not in self._repeated
-        held_s = float(values["held_s"]) if timed else None
-        self._repeated.discard(sent.seq)
-        self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now, values.get("seconds"))
+        sending = self._sendings.pop(sent.seq)
+        held_s = float(values["held_s"]) if last and not sending.repeated else None
+        self.in_flight.answered(sending.at, held_s, now, values.get("seconds"))
         self._note_share(int(values.get("share", self.share)), now)
         if "outcome" in values:
             self._learned.append(Learned(
-                values["outcome"], int(values["learned"]), float(values["loss"]),
-                float(values["norm"]), int(values["updates"]), int(values["samples"]),
-                float(values["seconds"]), values.get("sampled", sent.priority),
-                values.get("transferred", sent.priority),
+                values["outcome"], float(values["loss"]), float(values["norm"]),
+                int(values["updates"]), int(values["samples"]), float(values["seconds"]),
+                values.get("sampled", sent.priority), values.get("transferred", sent.priority),
             ))
 
     def _take_weights(self, block: Bytes | None) -> None:
@@ -366,9 +369,10 @@ class Exchange:
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 
     def _note_failure(self, call: _Call, error: BaseException, now: float) -> None:
-        """A call has not reached the learner, or its answer not this node: it will be repeated."""
+        """Note why a call or its answer was lost; the call will be repeated."""
         lines = str(error).strip().splitlines() or [repr(error)]
         self._failure = lines[0]
+        self._start_failed = isinstance(error, StartFailedError)
         if call.method == "join":
             self._join_anew(lines[0], now)
 

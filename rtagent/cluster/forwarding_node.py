@@ -1,15 +1,15 @@
-"""The buffer node of the baseline: what the world generates is forwarded, and sampled elsewhere.
+"""The buffer node of the baseline: forwards every tick; the learner keeps the replay and samples.
 
 S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. III, Algorithms 1 to 3: the
 buffer stores what the actors experience and transfers it in FIFO order; replay and sampling are at
-the learner (`mirror.py`). Each tick travels once, as its row and its frame. A message says, too,
-how many transitions shall be learned from; so the daemon paces learning as it does with a replay of
-its own.
+the learner (`mirror.py`). Each tick is sent once, as its row and its frame. A message also says
+how many transitions shall be learned from, so the daemon sets the pace of learning as it does with
+a replay of its own.
 
-Why it is correct. Ring and ledger are the backlog, so it is bounded: ticks that they lose before
-their turn comes are counted and passed over. The learner says at the beginning of a session which
-tick it expects, so a session that ends costs no tick and doubles none; a learner that has nothing
-is sent all that the ring holds, the oldest first.
+Why it is correct. Ticks that wait to be sent lie in the ring and the ledger, so their number is
+bounded: ticks that are lost there before they were sent are counted and skipped. When a session
+begins, the learner says which tick it expects. So no tick is missing after a session that ended,
+and none comes twice; a learner without any tick is sent all that the ring holds, the oldest first.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 
 TICKS_PER_CALL = 32
-"""N_batch: ticks that are waited for, unless something shall be learned from."""
+"""N_batch: so many ticks are sent together, unless a message that asks to learn goes out before."""
 MOST_BYTES = 8 << 20
-"""Of the ticks of one message."""
+"""Size of the ticks of one message."""
 
 
 class ForwardingNode(Node):
     """Sends every tick once, in order.
 
     Args:
-        ring: frames.
-        ledger: rows.
+        ring: frames of the world.
+        ledger: rows of the world.
     """
 
     def __init__(self, ring: FrameRing, ledger: Ledger) -> None:
-        # It only counts: how many transitions there are depends on no setting.
+        # This replay only counts transitions, and their number depends on no setting.
         super().__init__(Replay(ring, ledger, LearningConfig(n_step=1)))
         self._ring, self._ledger = ring, ledger
         frame_bytes = ring.frames[0].nbytes
@@ -47,12 +47,12 @@ class ForwardingNode(Node):
 
     def begin_session(self, expected: int, slots: int) -> None:
         super().begin_session(expected, slots)
-        # Nobody has waited for what was lost before there was a learner.
+        # Ticks that were lost before a learner had any are not missing there: they do not count.
         self._next = expected or self._oldest
 
     @property
     def ticks(self) -> int:
-        """Of those that the ring holds, the ones that were sent."""
+        """Number of ticks that were sent and that the ring still holds."""
         return max(0, self._next - self._oldest)
 
     def make(self, count: int, settings: Settings) -> Sent | None:
@@ -62,12 +62,12 @@ class ForwardingNode(Node):
         stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
             return None
-        self._look()
+        self._refresh_replay()
         rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
         frames, starts, whole = self._ring.read(numbers)
         self._next = stop
         self.counts.lost += int(np.count_nonzero(~whole))
-        # What an earlier session has not brought there is sent again.
+        # A tick that did not arrive in an earlier session is sent again, and counts once.
         self.counts.shipped += int(np.count_nonzero(numbers[whole] >= self._shipped))
         self._shipped = max(self._shipped, stop)
         values = {"count": count, "beta": settings.beta, "stop": stop}
@@ -75,7 +75,8 @@ class ForwardingNode(Node):
             "rows": np.frombuffer(rows.tobytes(), np.uint8),
             "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
         }
-        return self._send(pack({**self._said(settings), **values}, arrays))
+        block = pack({**self._values(settings), **values}, arrays)
+        return self._keep(Sent(self._next_seq, block))
 
     @property
     def _oldest(self) -> int:

@@ -1,10 +1,10 @@
-"""Frames that the learner still has: only their places travel, not their pixels.
+"""The learner's cache of frames: of a frame that it still has, only the slot is sent.
 
-Stacks of one batch share frames, and batches share them with each other. The buffer node decides in
-which slot of the learner's memory a frame is put, and remembers it: so both sides always agree on
-what is there, as long as the learner reads the messages in the order in which they were made
-(`learner.py` does), and both begin anew together when a node joins. Frames of the message itself
-never push each other out.
+Stacks of one batch share frames with each other and with the stacks of other batches. The buffer
+node decides into which slot of the learner's memory a frame is put, and remembers that. So both
+sides agree on the content of the slots, as long as the learner processes the messages in the order
+in which they were made (`session.py`), and both begin with empty slots when a node joins. Two
+frames of one message never have the same slot.
 
 A learner-side cache of experiences that are selected several times is what S. Morishima and H.
 Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-A, name as future work.
@@ -24,12 +24,12 @@ Frames = npt.NDArray[Any]
 
 
 class SentFrames:
-    """Which frames are in the learner's memory, and where: the buffer node's knowledge.
+    """The buffer node's record of which frame lies in which slot of the learner's memory.
 
     Args:
-        slots: of the learner's memory for this node.
-        capacity: of the ring that the frames come from: of two frames with the same number modulo
-            this, only the newer one can still be sampled.
+        slots: number of frames that the learner keeps for this node.
+        capacity: of the ring that the frames come from. Of two frames whose numbers are equal
+            modulo the capacity, only the newer one can still be sampled.
     """
 
     def __init__(self, slots: int, capacity: int) -> None:
@@ -40,38 +40,39 @@ class SentFrames:
         self._next = 0
 
     def holds(self, numbers: Ints) -> Flags:
-        """Which of the frames (n,) are there."""
+        """Whether the learner has each of these frames, (n,)."""
         slots = self._slot_of[numbers % self._capacity]
         held: Flags = (slots >= 0) & (self._number_in[slots] == numbers)
         return held
 
     def place(self, numbers: Ints) -> tuple[Ints, Flags]:
-        """Give every frame a slot.
+        """Give every frame of a message a slot.
 
         Args:
-            numbers: (n,) of frames, each once, n at most the number of slots.
+            numbers: (n,) of the frames, each once; n is at most the number of slots.
 
         Returns:
-            Their slots (n,), and which are not there yet (n,): their pixels must travel.
+            The slots of the frames (n,), and whether each frame is new (n,): the learner does not
+            have it yet, and its pixels must be sent.
         """
         slots, there = self._slot_of[numbers % self._capacity], self.holds(numbers)
         new = ~there
         if self.slots >= self._capacity:
-            # Room for the whole ring: what leaves a slot can be sampled no more.
+            # There is room for the whole ring: a frame that is replaced can no longer be sampled.
             free = numbers[new] % self._capacity
         else:
-            free = self._free(int(np.count_nonzero(new)), slots[there])
-        gone = self._number_in[free]
-        old = gone[gone >= 0] % self._capacity
-        # A ring's slot may by now belong to a newer frame, which stays known.
-        self._slot_of[old[self._slot_of[old] == free[gone >= 0]]] = -1
+            free = self._next_free(int(np.count_nonzero(new)), slots[there])
+        replaced = self._number_in[free]
+        old = replaced[replaced >= 0] % self._capacity
+        # A newer frame with the same number modulo the capacity may have a slot: it keeps that.
+        self._slot_of[old[self._slot_of[old] == free[replaced >= 0]]] = -1
         slots[new] = free
         self._number_in[free] = numbers[new]
         self._slot_of[numbers[new] % self._capacity] = free
         return slots, new
 
-    def _free(self, count: int, used: Ints) -> Ints:
-        """The next slots in turn that this message does not use."""
+    def _next_free(self, count: int, used: Ints) -> Ints:
+        """The next slots, in order, that this message does not use."""
         if not count:
             return np.empty(0, np.int64)
         candidates = (self._next + np.arange(count + len(used))) % self.slots
@@ -84,7 +85,7 @@ class FrameStore:
     """The learner's memory for the frames of one node.
 
     Args:
-        slots: how many.
+        slots: number of frames.
         shape: of a frame.
         dtype: of its elements.
     """
@@ -93,7 +94,7 @@ class FrameStore:
         self._frames: Frames = np.zeros((slots, *shape), dtype)
 
     def put(self, slots: Ints, frames: Frames) -> None:
-        """Keep frames (n, *shape) in slots (n,)."""
+        """Put frames (n, *shape) into slots (n,)."""
         self._frames[slots] = frames
 
     def stacks(self, slots: Ints) -> Frames:

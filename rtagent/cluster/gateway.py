@@ -1,16 +1,16 @@
-"""The gateway: the process that stands in the learners' place when the learner is elsewhere.
+"""The gateway: the process that takes the learners' place when the learner is on another machine.
 
-It samples the replay in shared memory (`buffer_node.py`), or forwards what happens to a replay at
-the learner (`forwarding_node.py`), talks to the learner (`exchange.py`), applies the priorities
-that come back, and publishes the weights. Acting never waits for it: weights leave through the same
-buffers as those of a learner beside the world, and while the link is cut the newest ones stay in
+It samples the replay in shared memory (`buffer_node.py`), or forwards every tick to a replay at the
+learner (`forwarding_node.py`). It exchanges messages with the learner (`exchange.py`), applies the
+priorities that come back, and publishes the weights. Acting never waits for it: it publishes into
+the same buffers as a learner in the daemon, and while the link is cut the newest weights stay in
 force.
 
-Whatever Ray does to it, it may end: the supervisor starts it again, and the new one joins the
-learner as if the link had been cut. So what it has joined is not mended in place: where the head of
-the cluster, or this machine's node of it, is gone, or nobody has answered for long, it ends by
-itself, and the new one begins from the first knock. Only one thread runs here, that of the process,
-because Ray ends a local cluster with the thread that started it.
+Whatever Ray does to this process, it may end: the supervisor starts a new one, which joins the
+learner as if the link had been cut. So a lost connection to Ray is not repaired in place: if the
+head of the cluster or this machine's node is gone, or the learner has not answered for long, this
+process ends, and the new one connects from the beginning. It has a single thread, because Ray ends
+a local cluster with the thread that started it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import numpy as np
 from rtagent.clock import NANO
 from rtagent.cluster import ray_session
 from rtagent.cluster.buffer_node import BufferNode
-from rtagent.cluster.calls import Remote
 from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange
 from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
@@ -33,6 +32,7 @@ from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Bytes, pack, unpack
 from rtagent.cluster.node import Node, Settings
+from rtagent.cluster.ray_session import LearnerHandle
 from rtagent.cluster.trainer import snapshot_arrays, snapshot_from
 from rtagent.config import ClusterConfig
 from rtagent.errors import UserError
@@ -53,21 +53,20 @@ if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
 
 IDLE_S, PACED_S = 0.05, 0.01
-"""Longest wait between two looks at the world: while calls alone are waited for, and where updates
-follow ticks."""
+"""Longest wait for a call to end: while nothing else is due, and while updates follow ticks."""
 REPORT_EVERY_S = 0.25
 LAST_STATE_S = 1.5
-"""How long the gateway, told to stop, waits for what the learner has learned."""
+"""How long the gateway, told to stop, waits for the learner's state."""
 LEASE_S = 1.0
 CHECK_EVERY_S = 2.0
-"""Between two looks, while the link is cut, at whether it can heal."""
+"""Time between two checks, while the link is cut, whether this process can reach the learner."""
 
 
 def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of the gateway's process; returns when it is told to stop."""
     publish_if_nobody_has(context)
     keep_freed_memory()
-    # Before Ray starts: its processes, the learner among them, inherit it.
+    # Before Ray starts: its processes, the learner among them, inherit the priority.
     context.set_idle_priority()
     context.ready()
     remote = _reach(context)
@@ -79,10 +78,10 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
         ray_session.disconnect()
 
 
-def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
+def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
     """Try for ever to reach the learner; None if told to stop meanwhile.
 
-    Acting goes on with the weights that there are, and the status says why nobody learns.
+    Acting goes on with the published weights, and the status says why nothing is learned.
     """
     settings, clock = context.config.cluster, context.clock
     folder = context.config.state_dir / "learner" if settings.address is None else None
@@ -90,7 +89,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
 
     def waiting() -> None:
         context.beat()
-        _note_unreached(context, f"a node of the cluster at {settings.address} starts here")
+        _write_unreached(context, f"a node of the cluster at {settings.address} starts here")
 
     while not context.stopping:
         context.beat()
@@ -99,15 +98,15 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
             return ray_session.find_learner(settings.name, folder)
         except UserError as error:
             reason = str(error)
-            # The next attempt begins from the first knock: the cluster may be gone by then.
+            # The next attempt connects from the beginning: the cluster may be gone by then.
             ray_session.disconnect()
         if reason != known:
             context.event("cluster_unreached", reason=reason)
-            # Something has changed, and may soon be right.
+            # Something has changed: the next attempt may succeed.
             known, pause_s = reason, FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:
-            _note_unreached(context, reason)
+            _write_unreached(context, reason)
             context.beat()
             clock.sleep_until(clock.now() + REPORT_EVERY_S)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -119,10 +118,10 @@ class Gateway:
 
     Args:
         context: of the worker process.
-        remote: reaches the learner.
+        remote: calls the learner.
     """
 
-    def __init__(self, context: WorkerContext[LearnerRecord], remote: Remote) -> None:
+    def __init__(self, context: WorkerContext[LearnerRecord], remote: LearnerHandle) -> None:
         world, config, clock = context.world, context.config, context.clock
         self._context, self._record = context, context.record
         seeds = [config.run.seed, context.index, int(self._record.updates)]
@@ -138,15 +137,14 @@ class Gateway:
         slots = _slots(context)
         self._node = _node(context, slots, np.random.default_rng(seeds))
         joining = Joining(
-            f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots,
-            config.cluster.weights_every,
+            f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots
         )
         emulation = emulation_of(config.cluster)
         self._exchange = Exchange(
             remote, self._node, joining, self._first_state, emulation,
             random.Random(seeds[0]).random, clock.now(), cut_since(self._link.read(), clock.now()),
         )
-        self._watch = ray_session.Watch()
+        self._watch = remote.watch
         self._check_at = clock.now()
         self._learned = LearnedRecord(self._record, context.event)
         self._figures = LinkFigures(self._exchange, self._node, emulation)
@@ -158,26 +156,26 @@ class Gateway:
         """Sample, send, apply and publish until told to stop.
 
         Raises:
-            UserError: what was joined is gone: begin anew.
+            UserError: the cluster is gone, or the learner has not answered for long.
         """
         clock = self._context.clock
         # A predecessor may have been killed while it wrote.
         self._record.writing = 0
         note_version(self._context)
         while self._beat():
-            if not self.turn():
+            if not self._step():
                 self._exchange.wait(self._longest_wait_s, clock.now())
         self._ask_for_state()
         end = clock.now() + LAST_STATE_S
         while self._exchange.wants_snapshot and clock.now() < end:
             self._context.beat()
-            self.turn()
+            self._step()
             self._exchange.wait(PACED_S, clock.now())
         if self._exchange.wants_snapshot:
             self._checkpoints.refuse("the learner did not send its state in time")
 
-    def turn(self) -> bool:
-        """One look at everything; whether anything was done."""
+    def _step(self) -> bool:
+        """Do all that is due; whether any shares were sent, or updates or weights have come."""
         now = self._context.clock.now()
         self._exchange.advance(now)
         if not self._exchange.connected and now >= self._check_at:
@@ -194,10 +192,10 @@ class Gateway:
         return done
 
     def _check(self, now: float) -> None:
-        """Raises UserError if who does not answer will not answer."""
+        """Raise UserError if this process cannot reach the learner any more."""
         self._watch.check()
         if self._exchange.lost(now):
-            raise UserError("the learner has not answered for long: begin anew")
+            raise UserError(f"the learner is looked for anew: {self._exchange.reason}")
         self._check_at = self._context.clock.now() + CHECK_EVERY_S
 
     # ---- out
@@ -221,13 +219,13 @@ class Gateway:
 
     @property
     def _settings(self) -> Settings:
-        """Those in force."""
+        """The settings in force that the learner is told of."""
         learning = self._context.desired.learning
         beta = importance_exponent(learning, self._record.updates)
         return Settings(learning.batch_size, learning.learning_rate, beta)
 
     def _ask_for_state(self) -> None:
-        """For a checkpoint; while the learner is not reached there is none."""
+        """Ask for the learner's state, for a checkpoint, or refuse the checkpoint."""
         self._exchange.wants_snapshot = self._exchange.learns
         if not self._exchange.learns:
             self._checkpoints.refuse("the learner is not reached")
@@ -255,7 +253,7 @@ class Gateway:
         return True
 
     def _take_state(self) -> None:
-        """Make what the learner has learned the state of this run, and a checkpoint of it."""
+        """Make the learner's state, if it has come, that of this run, and write a checkpoint."""
         block, self._exchange.snapshot = self._exchange.snapshot, None
         if block is None:
             return
@@ -267,7 +265,7 @@ class Gateway:
         self._checkpoints.write()
 
     def _first_state(self) -> Bytes:
-        """What a learner that has nothing yet begins with: the newest that is known here."""
+        """The newest learned state that this daemon has, for a learner without a state."""
         context, state = self._context, self._update.state
         published = context.world.weights.info()
         if state.number and published and state.progress.updates >= published.updates:
@@ -289,7 +287,7 @@ class Gateway:
 
 
 def emulation_of(settings: ClusterConfig) -> Emulation:
-    """What a configuration wants emulated."""
+    """What is emulated by these settings."""
     megabits = settings.emulated_bandwidth_mbps
     return Emulation(
         settings.emulated_rtt_ms / 1000, None if megabits is None else megabits * 1e6,
@@ -300,7 +298,7 @@ def emulation_of(settings: ClusterConfig) -> Emulation:
 def _node(
     context: WorkerContext[LearnerRecord], slots: int, rng: np.random.Generator
 ) -> Node:
-    """What sends the world's transitions, as the configuration wants it."""
+    """The node that sends the world's transitions or ticks, by the configuration."""
     world, config = context.world, context.config
     if config.cluster.replay == "learner":
         return ForwardingNode(world.frames, world.ledger)
@@ -309,15 +307,15 @@ def _node(
 
 
 def _slots(context: WorkerContext[LearnerRecord]) -> int:
-    """Frames that the learner keeps: as many as the cache holds, at least those of two batches."""
+    """Number of frames that the learner keeps: what fits into its cache, at least two batches'."""
     blueprint, config = context.blueprint, context.config
     least = 2 * config.learning.batch_size * 2 * blueprint.frame_stack
     wanted = config.cluster.cache_mb * MIB // blueprint.frame_bytes
     return max(least, min(wanted, config.replay.capacity))
 
 
-def _note_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
-    """Say why there is no learner, while nobody is there to ask."""
+def _write_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
+    """Write into the link's document why the learner is not reached."""
     document, now = context.world.cluster, context.clock.now()
     assert document is not None, "there is one where learning is elsewhere"
     before = document.read()
@@ -326,13 +324,13 @@ def _note_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
 
 
 def cut_since(document: Mapping[str, Any], now: float) -> float:
-    """Since when the link has been cut, for a gateway that begins.
+    """Since when the link has been cut, at the start of a gateway, seconds.
 
     Args:
-        document: that its predecessor has left; empty: there was none.
+        document: that the gateway before has left; empty if there was none.
         now: seconds.
     """
     if not document:
         return now
-    # Who was connected and is gone has written until then.
+    # If that gateway was connected, it has written until it ended.
     return float(document["at" if document["connected"] else "since"])

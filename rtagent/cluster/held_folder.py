@@ -1,8 +1,8 @@
-"""The folder of a learner's checkpoints, held by one learner at a time.
+"""Locks the folder of a learner's checkpoints, so that one learner alone writes there.
 
 Two learners that write into one folder would remove each other's checkpoints as the oldest, and
-neither would find its own when it is started again. The lock is the kernel's (`flock`), as that of
-a daemon's state directory is: it is free again when its holder is gone, however it died.
+neither would find its own when it is started again. The lock is one of the kernel (`flock`), like
+the lock of a daemon's state directory: it is released when its holder ends, however that dies.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rtagent.errors import UserError
 
 LOCK = "learner.lock"
 WAIT_S, LOOK_S = 3.0, 0.1
-"""How long a learner waits for one that is just ending, as the one that it replaces; time between
-two looks."""
+"""How long a learner waits for the lock, since the learner that it replaces may just be ending; and
+time between two attempts."""
 
 
 def hold(folder: Path, clock: Clock) -> int | None:
-    """Hold a folder until this process ends.
+    """Lock a folder until this process ends.
 
     Args:
-        folder: made if it is not there.
+        folder: made if it does not exist.
         clock: time.
 
     Returns:
-        A descriptor; to close it is to let go. None: there is nothing to hold, for the folder
-        cannot be written, as the first checkpoint will tell, or its file system has no locks.
+        A descriptor; closing it releases the lock. None if there is no lock: the folder cannot be
+        written, as the first checkpoint will report, or its file system has no locks.
 
     Raises:
-        UserError: another learner holds it.
+        UserError: another learner holds the lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How a buffer node joins a learner, and who may."""
+"""How a buffer node joins a learner, and which nodes may."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ class Joining:
 
     Attributes:
         node: its name.
-        config: of its daemon, as it started.
+        config: that its daemon started with.
         blueprint: shapes.
-        slots: frames that the learner shall keep for it.
-        weights_every: updates between two deliveries of the weights.
-        generated: transitions that its world has generated so far.
-        version: of its rtagent.
+        slots: number of frames that the learner shall keep for the node.
+        generated: transitions that the node's world has generated so far.
+        version: of rtagent at the node.
     """
 
     node: str
     config: Config
     blueprint: Blueprint
     slots: int
-    weights_every: int
     generated: int = 0
     version: str = __version__
 
@@ -39,10 +37,10 @@ class Welcome:
     """The answer to a `Joining`. Picklable.
 
     Attributes:
-        session: to be named in every message.
-        begun: whether there is a state; if not, the node offers its own.
+        session: number of the session, which every call with shares names.
+        begun: whether the learner has a state to learn on; if not, the node sends its own.
         share: transitions of a batch that the node is asked for.
-        expected: with the replay at the learner, the tick that it lacks; 0: it has none.
+        expected: with the replay at the learner, the next tick that it needs; 0 if it has no tick.
     """
 
     session: int

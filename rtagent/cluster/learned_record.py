@@ -1,8 +1,8 @@
-"""What the gateway counts of the learner's updates, as a learner beside the world does itself."""
+"""Counts the learner's updates in the gateway's record, as a learner in the daemon does itself."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rtagent.clock import NANO
 from rtagent.cluster.calls import Learned
@@ -10,37 +10,29 @@ from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 
 
-class Event(Protocol):
-    """Reports something worth remembering."""
-
-    def __call__(self, kind: str, /, *, loss: str, gradient_norm: str, updates: int) -> object:
-        """See `WorkerContext.event`."""
-        ...
-
-
 class LearnedRecord:
-    """Counts updates.
+    """Counts the updates in which the gateway's node had a share.
 
     Args:
         record: of the gateway.
-        event: tells of updates that were left out, once for those that follow each other.
+        event: `WorkerContext.event`; reports updates that were skipped, once for several in a row.
     """
 
-    def __init__(self, record: LearnerRecord, event: Event) -> None:
+    def __init__(self, record: LearnerRecord, event: Callable[..., object]) -> None:
         self._record, self._event = record, event
         self._bad_burst = False
         self._samples: int | None = None
 
     def begin(self, progress: Progress) -> None:
-        """Take over what was learned before, by which a learner begins that has nothing yet."""
+        """Start from the progress that a learner without a state was given."""
         self._record.updates = progress.updates
-        self._consumed(progress.samples)
+        self._note_samples(progress.samples)
 
     def note(self, learned: Learned, now: float) -> None:
-        """Count an update that this node had a share of."""
+        """Count an update."""
         record = self._record
         record.updates = learned.updates
-        self._consumed(learned.samples)
+        self._note_samples(learned.samples)
         if learned.outcome == "overflowed":
             record.overflows += 1
         elif learned.outcome == "skipped":
@@ -57,8 +49,8 @@ class LearnedRecord:
             record.loss = learned.loss
             record.applied_ns, record.update_ns = int(now * NANO), int(learned.seconds * NANO)
 
-    def _consumed(self, samples: int) -> None:
-        """Count on from the learner's number, which falls where it begins with an older state."""
+    def _note_samples(self, samples: int) -> None:
+        """Count how the learner's number grows. It falls if the learner restores an older state."""
         record = self._record
         if self._samples is None:
             record.samples_consumed = max(record.samples_consumed, samples)

@@ -1,18 +1,18 @@
-"""The learner at the other end: joins the buffer nodes' shares to batches, and learns from them.
+"""The learner of a cluster: joins the buffer nodes' shares to batches, and learns from them.
 
-Why it is correct. What a node sends is numbered within its session, which begins when it joins
-(`session.py`), so a buffer node may repeat whatever it has no answer to. What it sent in an earlier
-session is refused. A learner that was started again has another *incarnation* and knows no session:
-every node joins anew.
+Why it is correct. A node's messages are numbered within its session, which begins when the node
+joins (`session.py`), so a node may repeat every message without an answer. Messages of an earlier
+session are refused. A learner that was started again has another *incarnation* and knows no
+session: every node joins anew.
 
-One thread learns; messages come in on others. Nodes, queues and answers are touched under the
-condition `_changed` only. The trainer is changed under the lock `_training` only, and begins under
-both; who needs both takes `_training` first. A node may join anew or be forgotten while its share
-is learned from: an answer belongs to its share, not to who has the node's name by then.
+One thread learns; calls come in other threads. Sessions, queues and answers are used under the
+condition `_changed` alone. The trainer is changed under the lock `_training` alone, and begins
+under both; a function that needs both takes `_training` first. A node may join anew or be forgotten
+while its share is learned from: the answer is kept with the share, not with the name of the node.
 
-A batch has a share of every node (`shares.py`). A node that has nothing ready when the others have
-is waited for once, and then left out until it has a share again: it costs one `PATIENCE_S`, not one
-per batch.
+A batch has a share of every node (`shares.py`). A node without a share, when the others have one,
+is waited for once, and then left out until it sends a share again: it costs the others one
+`PATIENCE_S`, not one per batch.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
 
 PATIENCE_S = 0.25
-"""How long the share of a node is waited for when others are there."""
+"""How long a node's share is waited for when other nodes' shares are there."""
 SILENT_S = 3.0
-"""A node that has not been heard of for so long has no share, and generates nothing."""
+"""A node that has sent no message for so long is asked for no share, and its rate counts as 0."""
 NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
-"""A node that has not been heard of for so long is forgotten when another joins."""
+"""A node that has not called for so long is forgotten, and the memory of its frames is released. A
+node whose replay is here would go on with that, so it is forgotten only when another node joins."""
 
 
 class ClusterLearner:
@@ -54,12 +55,16 @@ class ClusterLearner:
 
     Args:
         clock: time.
-        folder: where checkpoints are written. If None, nowhere.
-        identity: the same after it was started again, and no other learner's: it then learns on
-            from its newest checkpoint. If None, it is not started again.
+        folder: where checkpoints are written. If None, none are written.
+        identity: of this learner alone, and the same after it was started again: it then learns on
+            from its newest checkpoint. If None, it is never started again.
+        on_publish: called by the learning thread whenever weights are published.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None, identity: str | None = None) -> None:
+    def __init__(
+        self, clock: Clock, folder: Path | None, identity: str | None = None,
+        on_publish: Callable[[], None] = lambda: None,
+    ) -> None:
         self.incarnation = uuid.uuid4().hex
         self._clock = clock
         self._folder, self._identity = folder, identity or self.incarnation
@@ -68,28 +73,28 @@ class ClusterLearner:
         self._nodes: dict[str, Session] = {}
         self._trainer: Trainer | None = None
         self._first: Joining | None = None
-        # One that is started again must not know a session of its predecessor.
+        # A learner that was started again must not know a session of its predecessor.
         self._sessions = secrets.randbits(48)
         self._batches = 0
         self._published_at = clock.now()
         self._waiting_since: float | None = None
-        self._on_publish: list[Callable[[], None]] = []
+        self._on_publish = on_publish
         self._saved_at = clock.now()
 
     # ---- what nodes ask for
 
     def join(self, joining: Joining) -> Welcome:
-        """Take a node in, or take it in anew.
+        """Begin a session for a node, in the place of its last one.
 
         Raises:
-            UserError: it has another version; or its network, observations or actions are not
-                those of the others.
+            UserError: the node has another version; or its network, observations or actions are not
+                those of the other nodes.
         """
         check_version(joining)
         with self._training, self._changed:
             if self._first is None or self._trainer is None:
                 self._trainer = Trainer(
-                    joining.config, joining.blueprint, joining.weights_every
+                    joining.config, joining.blueprint, joining.config.cluster.weights_every
                 )
                 self._first = joining
                 if self._folder is not None and self._trainer.restore(self._folder, self._identity):
@@ -97,7 +102,8 @@ class ClusterLearner:
             check_same(joining, self._first)
             source = self._source(joining)
             source.generated = joining.generated
-            self._forget(joining.node)
+            self._end_session(joining.node)
+            self._forget_gone(mirrors=True)
             self._sessions += 1
             learning = joining.config.learning
             self._nodes[joining.node] = Session(
@@ -110,10 +116,11 @@ class ClusterLearner:
             )
 
     def begin(self, block: Bytes) -> None:
-        """Take over a node's state, if there is none yet.
+        """Learn on from a node's state, unless there is a state already.
 
         Raises:
-            MessageError: it is none of this network.
+            UserError: no node has joined.
+            MessageError: it is no state of this network.
         """
         with self._training, self._changed:
             if self._trainer is None:
@@ -129,19 +136,19 @@ class ClusterLearner:
             self._changed.notify_all()
 
     def offer(self, node: str, session: int, blocks: list[Bytes]) -> list[Future[Bytes]]:
-        """Take in a node's shares of some batches.
+        """Accept messages of a node, in general its shares of some batches.
 
         Args:
-            node: its name.
-            session: as its `Welcome` said.
-            blocks: messages of `buffer_node.py`.
+            node: name of the node.
+            session: see `Welcome`.
+            blocks: messages of a `Node`.
 
         Returns:
-            The answer to each, when it has been learned from.
+            The answer to each message, which comes when its share has been learned from.
 
         Raises:
             UserError: there is no such session: the node must join anew.
-            MessageError: these bytes are no share; those before them have been taken in.
+            MessageError: a message is none; those before it have been accepted.
         """
         with self._changed:
             known = self._nodes.get(node)
@@ -153,7 +160,7 @@ class ClusterLearner:
             return answers
 
     def weights(self, known: int) -> Bytes | None:
-        """The published weights as a message; None if they are not newer than version `known`."""
+        """The published weights as a message; None if their version is not newer than `known`."""
         with self._training:
             if self._trainer is None or self._trainer.version <= known:
                 return None
@@ -162,44 +169,46 @@ class ClusterLearner:
             return pack({"version": version, "updates": updates, "age_s": age}, {"weights": values})
 
     def snapshot(self) -> Bytes:
-        """All that is learned, as a message.
+        """The learned state as a message.
 
         Raises:
-            UserError: there is nothing yet.
+            UserError: there is no state yet.
         """
         with self._training:
             if self._trainer is None or not self._trainer.begun:
                 raise UserError("nothing has been learned yet")
             return pack({}, snapshot_arrays(self._trainer.snapshot()))
 
-    def status(self) -> dict[str, Any]:
-        """What is going on: values that JSON can say."""
+    def status(self, node: str | None = None) -> dict[str, Any]:
+        """State of the learner and of its nodes, as values that JSON can express.
+
+        Args:
+            node: name of the node that asks. If None, no node asks.
+        """
         with self._changed:
             now = self._clock.now()
+            if node in self._nodes:
+                self._nodes[node].called_at = now
             return {
                 "incarnation": self.incarnation,
                 "batches": self._batches,
                 "nodes": [
                     {
                         "id": name,
-                        "share": self._share(name) if now - node.heard < SILENT_S else 0,
-                        "generated": node.source.generated,
-                        "rate": node.rate if now - node.heard < SILENT_S else 0.0,
-                        "shipped": node.shipped, "learned": node.learned,
-                        "silent_s": now - node.heard,
+                        "share": self._share(name) if now - each.sent_at < SILENT_S else 0,
+                        "generated": each.source.generated,
+                        "rate": each.rate if now - each.sent_at < SILENT_S else 0.0,
+                        "shipped": each.shipped, "learned": each.learned,
+                        "silent_s": now - each.sent_at,
                     }
-                    for name, node in sorted(self._nodes.items())
+                    for name, each in sorted(self._nodes.items())
                 ],
             }
-
-    def on_publish(self, call: Callable[[], None]) -> None:
-        """Have something called, by the learning thread, whenever weights are published."""
-        self._on_publish.append(call)
 
     # ---- learning
 
     def step(self, timeout_s: float) -> bool:
-        """Learn from one batch, if the shares of one are there in time; whether they were."""
+        """Learn from one batch, if its shares are there in `timeout_s`; whether they were."""
         found = self._compose(timeout_s)
         if found is None:
             return False
@@ -216,18 +225,17 @@ class ClusterLearner:
             _, errors = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
-            values = _told(trainer, self._clock.now() - started)
+            values = _update_values(trainer, self._clock.now() - started)
         self._answer(parts, counts, values, errors)
         if published:
             for _, node, _ in parts:
                 if isinstance(node.source, Mirror):
                     node.source.measure_transferred(trainer.errors)
-            for call in self._on_publish:
-                call()
+            self._on_publish()
         return True
 
     def save_if_due(self, every_s: float) -> Path | None:
-        """Write a checkpoint if the last is so old.
+        """Write a checkpoint, if the last one is so old; its path if one was written.
 
         Raises:
             CheckpointError: it cannot be written.
@@ -242,7 +250,7 @@ class ClusterLearner:
             return self._trainer.save(self._folder, self._identity)
 
     def _source(self, joining: Joining) -> SampledThere | Mirror:
-        """Where a node's transitions come from; a replay of the same run goes on."""
+        """What gives a node's transitions; a replay of the same run is kept."""
         config, shapes = joining.config, joining.blueprint
         if config.cluster.replay == "edge":
             store = FrameStore(joining.slots, tuple(shapes.frame_shape), shapes.frame_dtype)
@@ -253,24 +261,33 @@ class ClusterLearner:
             return source
         return Mirror(config, shapes, self._clock)
 
-    def _forget(self, joining: str) -> None:
-        """End the last session of a node that joins, and those of nodes that are gone for long."""
+    def _end_session(self, name: str) -> None:
+        if (session := self._nodes.pop(name, None)) is not None:
+            session.end()
+
+    def _forget_gone(self, *, mirrors: bool) -> None:
+        """End the sessions of nodes that have not called for `FORGOTTEN_S`.
+
+        Args:
+            mirrors: whether those of nodes whose replay is here are ended, too.
+        """
         long_ago = self._clock.now() - FORGOTTEN_S
         for name, node in list(self._nodes.items()):
-            if name == joining or node.heard < long_ago:
-                self._nodes.pop(name).end()
+            if node.called_at < long_ago and (mirrors or not isinstance(node.source, Mirror)):
+                self._end_session(name)
 
     def _compose(
         self, timeout_s: float
     ) -> tuple[Trainer, float, list[tuple[str, Session, Share]]] | None:
-        """The step size and the shares of the next batch, taken from the queues."""
+        """Take the shares of the next batch from the queues; with trainer and step size."""
         end = self._clock.now() + timeout_s
         with self._changed:
+            self._forget_gone(mirrors=False)
             while not self._complete():
                 now = self._clock.now()
                 if now >= end:
                     return None
-                # Whatever comes is told; that somebody is late is not.
+                # A share that comes wakes this thread; that a node is late does not.
                 late = PATIENCE_S / 4 if self._waiting_since is not None else end - now
                 self._changed.wait(min(end - now, late))
             self._waiting_since = None
@@ -280,16 +297,13 @@ class ClusterLearner:
             return self._trainer, self._lead(ready).learning_rate, parts
 
     def _complete(self) -> bool:
-        """Whether there is a batch; who is late is left out when patience is over."""
+        """Whether there is a batch; nodes that are late for `PATIENCE_S` are left out of it."""
         ready = [node for node in self._nodes.values() if node.queue]
         if not ready or self._trainer is None or not self._trainer.begun:
             self._waiting_since = None
             return False
         now = self._clock.now()
-        late = [
-            node for name, node in self._nodes.items()
-            if not node.queue and not node.missed and name in self._present()
-        ]
+        late = [self._nodes[name] for name in self._present() if not self._nodes[name].queue]
         if not late:
             return True
         if self._waiting_since is None:
@@ -301,29 +315,29 @@ class ClusterLearner:
         return True
 
     def _present(self) -> dict[str, float]:
-        """Names and rates of the nodes that have a share."""
+        """Names and rates of the nodes that are asked for a share."""
         now = self._clock.now()
         return {
             name: node.rate for name, node in self._nodes.items()
-            if not node.missed and now - node.heard < SILENT_S
+            if not node.missed and now - node.sent_at < SILENT_S
         }
 
     def _share(self, node: str) -> int:
-        """Transitions of a batch that a node is asked for; 0: it was forgotten meanwhile."""
+        """Transitions of a batch that a node is asked for; 0 if it was forgotten meanwhile."""
         if node not in self._nodes:
             return 0
         present = self._present() | {node: self._nodes[node].rate}
         return max(1, shares(self._lead(present).batch_size, present)[node])
 
     def _lead(self, present: Collection[str]) -> Session:
-        """The node whose settings hold: of those that are there, the one that joined first."""
+        """The session whose settings hold: of these nodes, that of the node that joined first."""
         return min((self._nodes[name] for name in present), key=lambda each: each.number)
 
     def _answer(
         self, parts: list[tuple[str, Session, Share]], counts: list[int],
         values: dict[str, Any], errors: Floats,
     ) -> None:
-        """Tell every node what its share was worth, and how much the next one shall hold."""
+        """Answer every share: what was learned from it, and how large the next one shall be."""
         at, answers = 0, []
         applied = values.get("outcome") == "applied"
         with self._changed:
@@ -334,22 +348,22 @@ class ClusterLearner:
                 node.learned += learned
                 own = np.asarray(errors[at : at + count], np.float32)
                 more, arrays = node.source.learned(own) if count else ({}, {})
-                said = {
+                own_values = {
                     **values, **more, "seq": share.seq, "share": self._share(name),
                     "learned": learned, "held_s": now - share.came,
                 }
-                answers.append((share.answer, pack(said, arrays)))
+                answers.append((share.answer, pack(own_values, arrays)))
                 at += count
         for answer, block in answers:
             answer.set_result(block)
 
 
-def _told(trainer: Trainer, seconds: float) -> dict[str, Any]:
-    """What every node is told of the newest update, which took so long."""
+def _update_values(trainer: Trainer, seconds: float) -> dict[str, Any]:
+    """Values for every answer: of the newest update, which took `seconds`."""
     gradient, progress = trainer.gradient, trainer.progress
     assert gradient is not None, "there was an update"
-    unusable: Outcome = "overflowed" if gradient.overflowed else "skipped"
-    outcome: Outcome = "applied" if gradient.finite else unusable
+    left_out: Outcome = "overflowed" if gradient.overflowed else "skipped"
+    outcome: Outcome = "applied" if gradient.finite else left_out
     return {
         "outcome": outcome, "loss": gradient.loss, "norm": gradient.norm,
         "updates": progress.updates, "samples": progress.samples, "seconds": seconds,

@@ -1,13 +1,14 @@
-"""A link that is slower than the real one, so that 10 km, a mobile uplink and an ocean can be
-studied on one machine. Whatever is measured through it is named as emulated.
+"""Emulates a link that is slower than the real one: a mobile uplink, or one across an ocean.
 
-In each direction, a message waits until those before it have left, leaves at the bandwidth's pace,
-and is half a round trip on its way. A message that is lost never arrives: who sent it repeats it.
+So long distances can be studied on one machine; figures of such a run say that they are emulated.
+In each direction a message waits until the messages before it have left, takes its size over the
+bandwidth to leave, and arrives half a round trip later. A lost message never arrives: its sender
+must repeat it.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ class Emulation(NamedTuple):
     Attributes:
         rtt_s: added to every round trip, seconds.
         bits_per_s: of each direction. If None, it is not limited.
-        loss: probability that a message is lost, in each direction.
+        loss: probability that a message is lost, of each message in each direction.
     """
 
     rtt_s: float = 0.0
@@ -32,7 +33,7 @@ class Emulation(NamedTuple):
 
     @property
     def calls_lost(self) -> float:
-        """Share of calls that fail: those that are lost, or whose answer is."""
+        """Fraction of calls that fail, because the call or its answer is lost."""
         return self.loss + (1.0 - self.loss) * self.loss
 
 
@@ -51,8 +52,7 @@ class Direction:
         self._emulation = emulation
         self._random = random
         self.free_at = 0.0
-        self._under_way: list[tuple[float, int, Any]] = []
-        self._count = 0
+        self._under_way: deque[tuple[float, Any]] = deque()
 
     def send(self, now: float, size: int, message: Any) -> None:
         """Put a message on its way.
@@ -63,21 +63,17 @@ class Direction:
             message: what `arrived` gives later.
         """
         emulation = self._emulation
+        self.free_at = max(now, self.free_at)
         if emulation.bits_per_s is not None:
-            self.free_at = max(now, self.free_at) + 8 * size / emulation.bits_per_s
-        else:
-            self.free_at = now
-        if emulation.loss and self._random() < emulation.loss:
-            return
-        self._count += 1
-        arrives = self.free_at + emulation.rtt_s / 2
-        heapq.heappush(self._under_way, (arrives, self._count, message))
+            self.free_at += 8 * size / emulation.bits_per_s
+        if not emulation.loss or self._random() >= emulation.loss:
+            self._under_way.append((self.free_at + emulation.rtt_s / 2, message))
 
     def arrived(self, now: float) -> list[Any]:
         """The messages that have arrived since the last call, in their order."""
         there = []
         while self._under_way and self._under_way[0][0] <= now:
-            there.append(heapq.heappop(self._under_way)[2])
+            there.append(self._under_way.popleft()[1])
         return there
 
     @property

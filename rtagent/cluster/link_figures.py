@@ -1,49 +1,46 @@
-"""What the gateway says of the link: the document behind `cluster` in `/v1/stats`.
+"""The gateway's figures of the link: the document behind `cluster` in `/v1/stats`.
 
 L_t, p_t and p_s are those of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835,
 Sec. V-C: the training loss, the mean priority of the transitions that were sent, and of those that
-were sampled. With the replay at the edge everything that is sent was sampled, so p_t = p_s; how
-both are measured with the replay at the learner says `mirror.py`. alpha is that of Sec. VI-A:
-transitions generated over transitions learned from, in the same time.
+were sampled. With the replay at the edge only sampled transitions are sent, so p_t = p_s; for the
+replay at the learner, `mirror.py` says how both are measured. alpha is that of Sec. VI-A: the ratio
+of the transitions generated and those learned from in the same time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rtagent.cluster.calls import Learned
 from rtagent.cluster.exchange import Exchange
 from rtagent.cluster.link import Emulation
-from rtagent.cluster.node import Node
+from rtagent.cluster.node import Counts, Node
 
 OVER_S = 10.0
-"""What means and rates are taken over."""
+"""Time over which means and ratios are computed."""
 
 
 class _Mark(NamedTuple):
-    """Counts at a time."""
+    """The counts at one time, `at`, in seconds."""
 
     at: float
     generated: int
-    samples: int
-    up: int
-    down: int
-    hits: int
-    frames: int
+    counts: Counts
 
 
 class LinkFigures:
-    """Counts and means of one gateway.
+    """Figures of one gateway's link.
 
     Args:
-        exchange: the conversation.
-        node: the shares.
-        emulation: what is emulated.
+        exchange: with the learner.
+        node: that makes the messages.
+        emulation: of the link.
 
     Attributes:
-        weights_age_s: of the newest weights when they arrived. If None, none have.
+        weights_age_s: age of the newest weights when they arrived. If None, none have arrived.
     """
 
     def __init__(self, exchange: Exchange, node: Node, emulation: Emulation) -> None:
@@ -53,18 +50,18 @@ class LinkFigures:
         self.weights_age_s: float | None = None
 
     def learned(self, learned: Learned, now: float) -> None:
-        """Take notice of a share of an update; what is not finite has no mean."""
+        """Add an update; those that were left out have no finite loss, and do not count."""
         if learned.outcome == "applied":
             self._learned.append((now, learned))
 
     def document(self, now: float) -> dict[str, Any]:
-        """The document that `/v1/stats` is made from; what is not known is None."""
+        """The document that `/v1/stats` is made from; unknown figures are None."""
         while self._learned and self._learned[0][0] < now - OVER_S:
             self._learned.popleft()
         mark = self._mark(now)
-        first = self._marks[0]
-        samples = mark.samples - first.samples
-        exchange, counts = self._exchange, self._node.counts
+        exchange, counts = self._exchange, mark.counts
+        first, before = self._marks[0], self._marks[0].counts
+        samples = counts.samples - before.samples
         return {
             "at": now,
             "connected": exchange.connected,
@@ -75,14 +72,16 @@ class LinkFigures:
                 "shipped": counts.shipped, "learned": counts.samples,
             }, *exchange.others],
             "batches_in_flight": len(self._node.under_way),
-            "bytes_up_per_sample": _ratio(mark.up - first.up, samples),
-            "bytes_down_per_sample": _ratio(mark.down - first.down, samples),
+            "bytes_up_per_sample": _ratio(counts.bytes_up - before.bytes_up, samples),
+            "bytes_down_per_sample": _ratio(counts.bytes_down - before.bytes_down, samples),
             "alpha": _ratio(mark.generated - first.generated, samples),
             "loss_mean": _mean(each.loss for _, each in self._learned),
             "priority_transferred": _mean(each.transferred for _, each in self._learned),
             "priority_sampled": _mean(each.sampled for _, each in self._learned),
             "weights_age_s": self.weights_age_s,
-            "cache_hits": _ratio(mark.hits - first.hits, mark.frames - first.frames),
+            "cache_hits": _ratio(
+                counts.cache_hits - before.cache_hits, counts.frames - before.frames
+            ),
             "stale_priorities": counts.stale_priorities,
             "experiences_lost": counts.lost,
             "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None if samples else None,
@@ -90,12 +89,8 @@ class LinkFigures:
         }
 
     def _mark(self, now: float) -> _Mark:
-        """Note the counts, and forget those that are too old, but for one."""
-        counts = self._node.counts
-        mark = _Mark(
-            now, self._node.generated, counts.samples, counts.bytes_up, counts.bytes_down,
-            counts.cache_hits, counts.frames,
-        )
+        """Note the counts; keep the marks of the last `OVER_S`, and one older mark."""
+        mark = _Mark(now, self._node.generated, replace(self._node.counts))
         self._marks.append(mark)
         while len(self._marks) > 1 and self._marks[1].at < now - OVER_S:
             self._marks.popleft()

@@ -1,7 +1,7 @@
 """Messages between a buffer node and the learner: named arrays and a few values, as bytes.
 
-A message is one block of bytes, so its size is what the link carries, and reading it runs nothing:
-a header in JSON, then the arrays one after the other, each at a multiple of 64 bytes.
+A message is one block of bytes: a header in JSON, then the arrays one after the other, each at a
+multiple of 64 bytes. So its length is what the link carries, and reading it executes no code.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64
 LENGTH_BYTES = 8
 KINDS = {"|b1", "|u1", "<i4", "<i8", "<f4", "<f8"}
-"""Elements that may travel, as numpy names them: no objects, and no word for numpy to interpret."""
+"""Types of elements that are accepted, as NumPy names them. No other name reaches NumPy, which
+reads some names as objects or as lists of fields."""
 
 
 class MessageError(UserError):
-    """Bytes that are no message."""
+    """These bytes are not a message."""
 
 
 class Kind(NamedTuple):
-    """What an array is like.
+    """Type and shape of an array.
 
     Attributes:
-        dtype: of its elements.
+        dtype: of the elements.
         shape: of the array.
     """
 
@@ -42,11 +43,11 @@ class Kind(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What is said.
+    """A message that was read.
 
     Attributes:
-        values: plain JSON values.
-        arrays: by name; read-only where they were read from bytes.
+        values: JSON values by name.
+        arrays: read-only arrays by name.
     """
 
     values: dict[str, Any]
@@ -54,11 +55,11 @@ class Message(NamedTuple):
 
 
 def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bytes:
-    """A message as bytes (n,).
+    """Write a message as bytes (n,).
 
     Args:
-        values: what JSON can say.
-        arrays: of numbers or truth values, in one block each or not.
+        values: values that JSON can express.
+        arrays: arrays of numbers or booleans; they need not be contiguous.
     """
     kinds = {name: Kind(each.dtype, each.shape) for name, each in arrays.items()}
     block, places = lay_out(values, kinds)
@@ -70,11 +71,14 @@ def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bytes:
 def lay_out(
     values: Mapping[str, Any], kinds: Mapping[str, Kind]
 ) -> tuple[Bytes, dict[str, Array]]:
-    """A message whose arrays are still to be filled: its bytes (n,), and the arrays in them.
+    """Lay out a message whose arrays the caller fills afterwards.
 
     Args:
-        values: what JSON can say.
-        kinds: of the arrays, by name.
+        values: values that JSON can express.
+        kinds: type and shape of each array, by name.
+
+    Returns:
+        The bytes (n,) of the message, and its arrays as views of them.
     """
     described = [[name, each.dtype.str, list(each.shape)] for name, each in kinds.items()]
     header = json.dumps([dict(values), described], separators=(",", ":")).encode()
@@ -101,7 +105,7 @@ def unpack(block: Bytes) -> Message:
     """Read a message; its arrays are views of the bytes.
 
     Raises:
-        MessageError: these bytes are none.
+        MessageError: the bytes are not a message.
     """
     try:
         return _unpack(block)
@@ -121,7 +125,7 @@ def _unpack(block: Bytes) -> Message:
         dtype = np.dtype(kind)
         size = dtype.itemsize * int(np.prod(shape, dtype=object))
         if at + size > len(block):
-            raise ValueError(f"an array {name!r} that ends behind the last byte")
+            raise ValueError(f"an array {name!r} that ends after the last byte")
         arrays[name] = block[at : at + size].view(dtype).reshape(shape)
         arrays[name].flags.writeable = False
         at = _aligned(at + size)

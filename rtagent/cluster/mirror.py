@@ -1,18 +1,18 @@
-"""The learner's copy of a daemon's replay: the baseline's replay memory.
+"""The learner's copy of a daemon's replay: the replay memory of the baseline.
 
 Algorithms 2 and 3 of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835: sampling, the
-sum tree and the priorities are where learning is. Rows and frames arrive with the numbers that they
-have at the edge (`forwarding_node.py`) and are put into a ring and a ledger of the same kind, so
-the same `Replay` makes the same transitions of them.
+sum tree and the priorities are at the learner. Rows and frames arrive with the numbers that they
+have at the daemon (`forwarding_node.py`) and are put into a ring and a ledger of the same kind, so
+the same `Replay` makes the same transitions from them.
 
-Why it is correct. Messages are taken in under the learner's condition, so the rings have one writer
-at a time; the learning thread, which alone samples, reads them as any other reader does
-(`memory/ring.py`). A tick that never came leaves a slot with another number, which no reader takes.
+Why it is correct. Messages are processed under the learner's condition, so the rings have one
+writer at a time; the learning thread alone samples, and reads them as any other reader does
+(`memory/ring.py`). The slot of a tick that never came has another number, so no reader uses it.
 
-p_s is the mean priority of a batch when it was sampled. p_t is that of the transitions that
-arrived, whether or not they are ever sampled: before it is learned from, a transition has no
-priority of its own but the largest so far, so p_t is computed from the errors of a sample of those
-that came since the last time, whenever weights are published.
+p_s is the mean priority of a batch when it was sampled. p_t is the mean priority of the transitions
+that arrived, whether or not they are ever sampled. A transition that was not learned from has no
+priority of its own: it has the largest so far. So whenever weights are published, p_t is computed
+from the errors of some of the transitions that have come since the last time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Errors = Callable[[Batch], Floats]
 
 COLUMNS = (*PLAIN, "observations", "next_observations")
 MOST_MEASURED = 32
-"""Transitions that p_t is measured on at once."""
+"""Number of transitions, at most, from which p_t is computed at once."""
 
 
 class Mirror:
@@ -52,9 +52,9 @@ class Mirror:
         clock: time.
 
     Attributes:
-        generated: transitions that its world has generated, as the node says: more or fewer have
-            arrived, as after a cut.
-        expected: the tick that is to come next.
+        generated: transitions that the node's world has generated, as the node says; after a cut it
+            is not the number that has arrived.
+        expected: the next tick that the node must send.
     """
 
     def __init__(self, config: Config, blueprint: Blueprint, clock: Clock) -> None:
@@ -71,13 +71,14 @@ class Mirror:
         self.generated = self.expected = 0
 
     def take_in(self, message: Message) -> Callable[[], Columns | None] | None:
-        """Put a message's ticks into their places.
+        """Store a message's ticks.
 
         Returns:
-            What samples as many transitions as it asks for, or None if it asks for none.
+            A function that samples as many transitions as the message asks for; None if it asks for
+            none.
 
         Raises:
-            MessageError: these are no ticks of this world.
+            MessageError: the message has no ticks of this world.
         """
         values, arrays, ring = message.values, message.arrays, self._ring
         try:
@@ -98,15 +99,15 @@ class Mirror:
         return partial(self._draw, count, beta) if count else None
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
-        """Take the errors of what was drawn last, in its order; what the node is told of it."""
+        """Take the errors of the newest sample, in its order; values and arrays for the answer."""
         self.replay.update_errors(self._drawn, errors)
         return {"sampled": self._sampled, "transferred": self._transferred}, {}
 
     def measure_transferred(self, errors: Errors) -> None:
-        """Measure p_t anew.
+        """Compute p_t.
 
         Args:
-            errors: gives how far off the transitions of a batch are (B,), and learns nothing.
+            errors: gives the absolute errors of a batch's transitions (B,), and learns nothing.
         """
         first, stop = self.replay.index.span
         first = max(first, self._measured)

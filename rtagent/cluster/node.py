@@ -1,11 +1,11 @@
-"""What a buffer node sends, wherever the replay is: numbered messages, remembered until answered.
+"""The messages of a buffer node: numbered, and kept until they are answered.
 
-What its world generates is counted here, from the ledger, and never taken from the learner: that
-count would stand still while the link is cut, and begin anew with a learner that is started again.
+The transitions that the world generates are counted here, from the ledger. The learner's count
+would stand still while the link is cut, and would begin at 0 when the learner is started again.
 
-Why it is correct. A message has a number, and is remembered until its answer comes, and forgotten
-then: so an answer is taken once, however often message and answer are repeated. The learner takes
-the messages in in the order of their numbers (`session.py`).
+Why it is correct. A message is kept under its number until its answer comes, and is then forgotten.
+So an answer is used once, however often message and answer are repeated. The learner processes the
+messages in the order of their numbers (`session.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING: Ints = np.empty(0, np.int64)
 
 
 class Settings(NamedTuple):
-    """What its daemon's settings in force say of a share.
+    """The settings in force at the daemon that a message carries.
 
     Attributes:
         batch_size: transitions of a whole batch.
@@ -38,15 +38,15 @@ class Settings(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A message on its way.
+    """A message that has no answer yet.
 
     Attributes:
         seq: its number.
-        block: the message, to be repeated if need be.
-        frames: (B,) which transitions it holds; none if the learner samples.
-        priority: mean of its priorities when they were sampled. If None, all are the same, or the
-            learner samples.
-        unpacked_bytes: that its batch takes at the learner; 0 if the learner samples.
+        block: the message, in case it must be sent again.
+        frames: (B,) frame numbers of its transitions; empty if the learner samples.
+        priority: mean priority of its transitions when they were sampled. If None, sampling is
+            uniform, or the learner samples.
+        unpacked_bytes: memory that its batch takes at the learner; 0 if the learner samples.
     """
 
     seq: int
@@ -61,14 +61,14 @@ class Counts:
     """What has been counted since the process began.
 
     Attributes:
-        shipped: transitions that have been sent, repetitions left out; ticks, if the learner
-            samples.
-        bytes_up: of their messages, repetitions included.
-        bytes_down: of answers and weights.
+        shipped: transitions that have been sent, or ticks if the learner samples; repetitions do
+            not count.
+        bytes_up: sent to the learner, with repetitions.
+        bytes_down: received from the learner.
         samples: transitions that have been learned from.
-        stale_priorities: of transitions that the ring had lost when the answer came.
-        frames: that the transitions needed.
-        cache_hits: of these, those that did not have to travel.
+        stale_priorities: priorities that came back for transitions that the ring had lost by then.
+        frames: frames that the sent transitions consist of.
+        cache_hits: of these frames, those that were not sent, because the learner had them.
         lost: ticks that the ring lost before they could be sent.
     """
 
@@ -83,10 +83,10 @@ class Counts:
 
 
 class Node(ABC):
-    """One buffer node's messages to the learner.
+    """Makes one buffer node's messages to the learner, and takes the answers.
 
     Args:
-        replay: of its world, used by nobody else.
+        replay: of the node's world, used by nobody else.
 
     Attributes:
         counts: what has been counted.
@@ -100,11 +100,11 @@ class Node(ABC):
         self._next_seq = 0
 
     def begin_session(self, expected: int, slots: int) -> None:
-        """Begin anew, with the first number; what was sent before is forgotten.
+        """Begin again with message 0, and forget the messages without an answer.
 
         Args:
-            expected: as `Welcome` says.
-            slots: frames that the learner keeps for this node.
+            expected: see `Welcome`.
+            slots: number of frames that the learner keeps for this node.
         """
         self._next_seq = 0
         self.under_way.clear()
@@ -112,60 +112,56 @@ class Node(ABC):
     @property
     @abstractmethod
     def ticks(self) -> int:
-        """Ticks that can be learned from."""
+        """Number of ticks that can be learned from."""
 
     @property
     def generated(self) -> int:
-        """Transitions that the world has made in this process' life, whether or not any is sent."""
-        self._look()
+        """Transitions that the world has generated since this process began, sent or not."""
+        self._refresh_replay()
         return self._replay.index.span[1]
 
     def slots_for(self, count: int) -> int:
-        """Frames that the learner must keep for this node, at least, to be sent a message.
+        """Number of frames that the learner must keep for this node, at least.
 
         Args:
-            count: transitions of the message.
+            count: transitions of the largest message.
         """
         return 0
 
     @abstractmethod
     def make(self, count: int, settings: Settings) -> Sent | None:
-        """The next message.
+        """Make the next message.
 
         Args:
-            count: transitions that shall be learned from; 0: none, for now.
+            count: transitions that shall be learned from; 0 if none shall be now.
             settings: in force.
 
         Returns:
-            The message, which is under way from now on; None if there is nothing to send.
+            The message, which counts as under way from now on; None if there is nothing to send.
         """
 
     def answered(self, answer: Message) -> Sent | None:
-        """Take an answer; the message that it answers, or None for a repetition."""
+        """Take an answer; the message that it answers, or None if the answer came before."""
         sent = self.under_way.pop(int(answer.values["seq"]), None)
         if sent is not None:
             self.counts.samples += int(answer.values["learned"])
         return sent
 
-    def _look(self) -> None:
-        """Take in what has happened since the last look."""
+    def _refresh_replay(self) -> None:
+        """Add to the replay what has happened since the last call."""
         while self._replay.refresh() >= ROWS_PER_REFRESH:
             pass
 
-    def _said(self, settings: Settings) -> dict[str, Any]:
-        """Values of the next message, whatever else it says."""
+    def _values(self, settings: Settings) -> dict[str, Any]:
+        """Values that every message has, for the next one."""
         return {
             "seq": self._next_seq, "batch_size": settings.batch_size,
             "learning_rate": settings.learning_rate, "shipped": self.counts.shipped,
             "generated": self._replay.index.span[1],
         }
 
-    def _send(
-        self, block: Bytes, frames: Ints = NOTHING, priority: float | None = None,
-        unpacked_bytes: int = 0,
-    ) -> Sent:
-        """Remember the next message."""
-        sent = Sent(self._next_seq, block, frames, priority, unpacked_bytes)
+    def _keep(self, sent: Sent) -> Sent:
+        """Keep the next message until it is answered."""
         self.under_way[sent.seq] = sent
         self._next_seq += 1
         return sent

@@ -1,10 +1,10 @@
 """Whether a Ray cluster can be joined, and whether one that was joined is still the same.
 
-Ray itself waits for minutes where nobody answers, ends the process where a token is missing, and
-says little of why a token or a version does not fit. So it is asked in small steps, each of which
-answers at once or within `ANSWER_S`. Ray has no public interface for a process that has not joined:
-`_asked` and `check_token` use two classes of its core and the function by which it finds its own
-processes, and nothing else here does; `test_ray.py` shows whether a new version still has them.
+If nothing answers, Ray itself waits for minutes; if a token is missing, it ends the process; and it
+says little about why a token or a version does not fit. So the checks here are small steps, each of
+which ends at once or within `ANSWER_S`. Ray has no public interface for a process that has not
+joined: `_ask_head` and `check_token` alone use two classes of its core, and the function by which
+it finds its own processes. `test_ray.py` shows whether a new version of Ray still has them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from rtagent.errors import UserError
 ANSWER_S = 3.0
 """How long the head of a cluster may take to answer."""
 HEAD_GONE_S = 15
-"""Those of Ray's processes that are started here end so long after the head of their cluster (by
-Ray's default after 60 s). Until then learning goes on."""
+"""How long after the head of their cluster Ray's processes end that are started here (by Ray's
+default 60 s). Until then learning goes on."""
 LONGEST_REASON = 200
 INSTALL = "needs Ray: pip install 'rtagent[cluster]'"
 TOKEN = "RAY_AUTH_TOKEN, or the file ~/.ray/auth_token"
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client of HTTP/2 begins (RFC 9113, Sec. 3.4): gRPC, and so Ray, speaks it."""
+"""First bytes of a client of HTTP/2 (RFC 9113, Sec. 3.4), on which gRPC and so Ray are built."""
 STDERR = 2
 ALIVE = 0
-"""The state of a node that is."""
+"""State of a node that is alive, as Ray numbers it."""
 FRAME_TYPE, SETTINGS = 3, 4
-"""The byte of a frame that says its type; the type that a server must begin with."""
+"""Index of the byte in a frame of HTTP/2 that is its type; type of a server's first frame."""
 
 
 class LostError(UserError):
-    """What was joined is gone: join anew."""
+    """The cluster, this machine's node of it, or its learner is gone: join anew."""
 
 
-class NodeHere(NamedTuple):
-    """A node of this machine that is alive.
+class LocalNode(NamedTuple):
+    """A node of a cluster that is alive and runs on this machine.
 
     Attributes:
         address: of its raylet.
@@ -57,19 +57,19 @@ class Cluster(NamedTuple):
     """A cluster that answers.
 
     Attributes:
-        id: other than that of any other, and of itself after its head was started again.
-        here: the nodes of this machine that are alive, by their ids.
+        id: unique; another one after the head was started again.
+        local: the nodes that are alive and run on this machine, by their ids.
     """
 
     id: str
-    here: Mapping[str, NodeHere]
+    local: Mapping[str, LocalNode]
 
 
 def imported_ray() -> Any:
-    """Ray, with what every process of ours wants of it.
+    """The module `ray`, with the settings that every process of rtagent needs.
 
     Raises:
-        UserError: it is not installed.
+        UserError: Ray is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -81,21 +81,21 @@ def imported_ray() -> Any:
     return ray
 
 
-def look(address: str) -> Cluster:
-    """Ask the head of a cluster who it is.
+def find_cluster(address: str) -> Cluster:
+    """The cluster at an address.
 
     Args:
         address: `host:port`.
 
     Raises:
-        UserError: it cannot be joined from here; one line that says why and what to do.
+        UserError: it cannot be joined from this machine; one line that says why and what to do.
     """
     ray = imported_ray()
-    _knock(address)
+    _check_protocol(address)
     check_token(f"the Ray cluster at {address}")
     try:
-        with _silence():
-            found, versions = _asked(address)
+        with _stderr_silenced():
+            found, versions = _ask_head(address)
         if versions:
             check_versions(address, json.loads(versions))
         return found
@@ -107,10 +107,10 @@ def look(address: str) -> Cluster:
 
 
 def check_token(whose: str) -> None:
-    """Check that there is a token, and one that can be sent: for neither Ray would end the process.
+    """Check that there is a token that can be sent: otherwise Ray would end the process.
 
     Args:
-        whose: what the token is for.
+        whose: what the token is for, for the message.
 
     Raises:
         UserError: there is none, or it cannot be sent.
@@ -126,7 +126,7 @@ def check_token(whose: str) -> None:
     except UnicodeDecodeError:
         usable = False
     except ray.exceptions.AuthenticationError as error:
-        # What follows the first sentence is general advice.
+        # After the first sentence Ray gives general advice.
         raise UserError(f"no token for {whose}: {in_a_line(error).partition('. ')[0]}") from error
     else:
         if not token:
@@ -140,10 +140,10 @@ def check_versions(address: str, theirs: dict[str, Any]) -> None:
 
     Args:
         address: of the cluster.
-        theirs: `ray_version` and `python_version`.
+        theirs: `ray_version` and `python_version` of the cluster.
 
     Raises:
-        UserError: they are not.
+        UserError: one differs.
     """
     others = theirs["ray_version"], theirs["python_version"]
     if others != (own := (metadata.version("ray"), platform.python_version())):
@@ -154,8 +154,8 @@ def check_versions(address: str, theirs: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Keep Ray's core from writing to stderr what it raises as well."""
+def _stderr_silenced() -> Iterator[None]:
+    """Drop what Ray's core writes to stderr: it raises the same as exceptions."""
     kept = os.dup(STDERR)
     try:
         with open(os.devnull, "w") as nowhere:
@@ -166,25 +166,25 @@ def _silence() -> Iterator[None]:
         os.close(kept)
 
 
-def _asked(address: str) -> tuple[Cluster, bytes]:
-    """What the head of a cluster answers: who is there, and its versions as JSON."""
+def _ask_head(address: str) -> tuple[Cluster, bytes]:
+    """The cluster of a head, and its versions as JSON."""
     client: Any = import_module("ray._raylet").GcsClient(address=address)
     versions = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S)
     nodes = client.get_all_node_info(timeout=ANSWER_S)
-    # As Ray itself looks for the node that a process of this machine joins by.
+    # Ray itself looks for the node by which a process joins among these.
     seen: Any = import_module("ray._private.services").find_node_ids()
-    # The raylet of a container is seen from outside of it, but cannot be joined there.
-    here = {
-        number.hex(): NodeHere(str(info.node_manager_address), str(info.temp_dir))
+    # A node inside a container is seen from outside, but a process there cannot join by it.
+    local = {
+        number.hex(): LocalNode(str(info.node_manager_address), str(info.temp_dir))
         for number, info in nodes.items()
         if info.state == ALIVE and number.hex() in seen
         and is_own_address(info.node_manager_address)
     }
-    return Cluster(client.cluster_id.hex(), here), versions
+    return Cluster(client.cluster_id.hex(), local), versions
 
 
 def is_own_address(address: str) -> bool:
-    """Whether a numeric address is one of this machine's, as seen from this process."""
+    """Whether a numeric address is one of this machine, as this process sees it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -195,13 +195,13 @@ def is_own_address(address: str) -> bool:
 
 
 def in_a_line(error: BaseException) -> str:
-    """What an error says, shortened to a line."""
+    """The text of an error, shortened to one line."""
     words = " ".join(str(error).split())
     return words[:LONGEST_REASON] or type(error).__name__
 
 
-def _knock(address: str) -> None:
-    """Raises UserError unless somebody there speaks as Ray does."""
+def _check_protocol(address: str) -> None:
+    """Raise UserError unless a server of HTTP/2 answers, as the head of a cluster is one."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as server:
@@ -214,6 +214,6 @@ def _knock(address: str) -> None:
         ) from error
     if answer[FRAME_TYPE:] != bytes((SETTINGS,)):
         raise UserError(
-            f"no Ray cluster at {address}: who answers there is not the head of one; write the "
+            f"no Ray cluster at {address}: the server there is not the head of a cluster; give the "
             "address that `ray start --head` has printed"
         )

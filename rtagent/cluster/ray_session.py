@@ -1,9 +1,9 @@
-"""Joining a Ray cluster, or starting one on this machine, and reaching the learner there.
+"""Joins a Ray cluster, or starts one on this machine, and finds the learner in it.
 
-Ray is imported when a session begins. Every process of a local Ray, and of a node that was started
-here, is a descendant of the one that began the session and ends with it, and so do Ray's files
-(`remains.py`). A local Ray asks for a token: the one that the environment names, or else one that
-nobody else knows.
+Ray is imported when it is needed first. Every process of a local Ray, or of a node that was started
+here, is a descendant of the process that joined and ends with it, and so do Ray's files
+(`remains.py`). A local Ray asks for a token: that of the environment, or else a random one that its
+own processes alone know.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from rtagent.cluster.calls import Remote
-from rtagent.cluster.ray_checks import LostError, check_token, imported_ray, in_a_line, look
+from rtagent.cluster.calls import Remote, StartFailedError
+from rtagent.cluster.ray_checks import LostError, check_token, find_cluster, imported_ray, in_a_line
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
 
@@ -32,9 +32,9 @@ RESOURCE = "learner"
 CALLS_AT_ONCE = 1000
 OBJECT_STORE_BYTES = 256 << 20
 STATUS_S, FIRST_STATUS_S = 10.0, 120.0
-"""How long the learner may take to answer, and how long at first: it has much to load."""
+"""How long the learner may take to answer; longer at first, since it has much to load."""
 NODE_S, LOOK_EVERY_S = 120.0, 0.5
-"""How long a node of a cluster may take to start; time between two looks at whether it has."""
+"""How long a node of a cluster may take to start; time between two checks whether it has."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -42,30 +42,31 @@ def connect(
     address: str | None, resources: dict[str, float] | None = None,
     waiting: Callable[[], None] = lambda: None,
 ) -> None:
-    """Join a cluster. Where no node of it runs on this machine, one is started: Ray wants one for
-    every process that joins.
+    """Join a cluster. A process can join it only by a node on its own machine: if none runs here,
+    one is started.
 
     Args:
-        address: `host:port` of its head. If None, a Ray of this machine alone is started.
-        resources: that this machine brings with it. With an address, a node of the cluster is
-            started here for them; a Ray of this machine alone has one learner by default.
+        address: `host:port` of the cluster's head. If None, a Ray of this machine alone is started.
+        resources: that this machine adds to the cluster. With an address, a node is started here
+            for them; a Ray of this machine alone has one `learner` by default.
         waiting: called now and then while a node is being started.
 
     Raises:
-        UserError: there is no Ray, or nobody answers; one line that says what to do.
+        UserError: Ray is not installed, or the cluster cannot be joined; one line that says what to
+            do.
     """
     ray = imported_ray()
     if ray.is_initialized():
         return
     if address is not None:
-        _have_node(address, resources or {}, waiting)
-    handlers = _handlers()
+        _ensure_node(address, resources or {}, waiting)
+    handlers = _signal_handlers()
     options: dict[str, Any] = {
         "namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR",
     }
     try:
         if address is None:
-            _own_token()
+            _set_local_token()
             check_token("a Ray of this machine alone")
             folder = end_descendants_with_this_process()
             ray.init(
@@ -74,36 +75,36 @@ def connect(
                 _node_ip_address=LOOPBACK, **options,
             )
         else:
-            ray.init(address=address, **_node_of(address), **options)
+            ray.init(address=address, **_join_options(address), **options)
     except (RuntimeError, ConnectionError, OSError, ValueError, ray.exceptions.RayError) as error:
         with contextlib.suppress(Exception):
             ray.shutdown()
-        raise UserError(_why(error, address)) from error
+        raise UserError(_join_failure(error, address)) from error
     finally:
-        # Ray puts handlers of its own in their place.
+        # Ray has replaced them by its own.
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def head() -> str:
-    """Address of the head of what was joined, `host:port`."""
+    """Address `host:port` of the head of the cluster that was joined."""
     return str(imported_ray().get_runtime_context().gcs_address)
 
 
 def has_named_token() -> bool:
-    """Whether the environment names a token, as `connect` makes it for a Ray of this machine alone
-    where there is none."""
+    """Whether the environment names a token. `connect` sets one for a Ray of this machine alone if
+    it names none."""
     return any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
 
 
 def disconnect() -> None:
-    """Leave the cluster; a local Ray ends."""
+    """Leave the cluster; a Ray of this machine alone ends."""
     if (ray := sys.modules.get("ray")) is not None:
         ray.shutdown()
 
 
 class Watch:
-    """Whether what this process has joined is still there: its cluster, and its node of it.
+    """Checks that the cluster and the node by which this process has joined still exist.
 
     Created after `connect`.
     """
@@ -111,29 +112,32 @@ class Watch:
     def __init__(self) -> None:
         context = imported_ray().get_runtime_context()
         self._address, self._node = context.gcs_address, context.get_node_id()
-        self._cluster = look(self._address).id
+        self._cluster = find_cluster(self._address).id
 
     def check(self) -> None:
-        """Ask; answers at once where all is well.
+        """Ask the cluster; returns at once if all is well.
 
         Raises:
-            LostError: it is not.
+            LostError: the cluster or the node is gone.
         """
         try:
-            found = look(self._address)
+            found = find_cluster(self._address)
         except UserError as error:
             raise LostError(str(error)) from error
         if found.id != self._cluster:
             raise LostError(f"the head of the cluster at {self._address} was started again")
-        if self._node not in found.here:
+        if self._node not in found.local:
             raise LostError(f"this machine's node of the cluster at {self._address} is gone")
 
 
 class LearnerHandle(Remote):
-    """The learner, wherever it runs.
+    """Calls the learner, wherever it runs.
 
     Args:
-        actor: Ray's handle of it.
+        actor: Ray's handle of the learner.
+
+    Attributes:
+        watch: checks that the learner's cluster can still be reached.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -141,7 +145,7 @@ class LearnerHandle(Remote):
         self._actor = actor
         self._open: list[Any] = []
         self._failed: list[tuple[Hashable, Any]] = []
-        self._watch = Watch()
+        self.watch = Watch()
         self._patience_s = FIRST_STATUS_S
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
@@ -149,7 +153,7 @@ class LearnerHandle(Remote):
         try:
             reference: Hashable = getattr(self._actor, method).remote(*arguments)
         except Exception as error:
-            # As where the node of this machine is gone.
+            # For example, this machine's node is gone.
             reference = object()
             self._failed.append((reference, error))
         else:
@@ -172,26 +176,26 @@ class LearnerHandle(Remote):
             time.sleep(timeout_s)
 
     def status(self) -> dict[str, Any]:
-        """What the learner says of itself.
+        """The learner's status, see `ClusterLearner.status`.
 
         Raises:
-            LostError: the learner could not begin; or what was joined is gone. The learner may
-                answer for a while then; Ray ends this process when it has been without the head of
-                the cluster for `HEAD_GONE_S`.
-            UserError: it does not answer.
+            LostError: the learner could not start; or the cluster or this machine's node of it is
+                gone. The learner may still answer then, but Ray ends this process when it has been
+                without the head of the cluster for `HEAD_GONE_S`.
+            UserError: the learner does not answer.
         """
         end = time.monotonic() + self._patience_s
         while True:
-            self._watch.check()
+            self.watch.check()
             try:
                 asked, left = self._actor.status.remote(), end - time.monotonic()
                 found: dict[str, Any] = self._ray.get(asked, timeout=max(0.0, left))
             except self._ray.exceptions.RayError as error:
-                # One that is being started again fails at once.
-                again = isinstance(error, self._ray.exceptions.RayActorError)
-                if again and error.actor_init_failed:
-                    raise LostError(_why_not_begun(error)) from error
-                if not again or time.monotonic() >= end:
+                # A call to an actor that is being started again fails at once.
+                starting = isinstance(error, self._ray.exceptions.RayActorError)
+                if starting and error.actor_init_failed:
+                    raise LostError(_start_failure(error)) from error
+                if not starting or time.monotonic() >= end:
                     raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
                 time.sleep(LOOK_EVERY_S)
             else:
@@ -203,19 +207,20 @@ class LearnerHandle(Remote):
             return self._ray.get(reference)
         except self._ray.exceptions.RayActorError as error:
             if error.actor_init_failed:
-                return ConnectionError(_why_not_begun(error))
+                return StartFailedError(_start_failure(error))
             return ConnectionError("the learner died, or cannot be reached; Ray starts it again")
         except Exception as error:
-            # What the learner itself has raised; around it is a traceback.
+            # Ray wraps what the learner has raised into an error with a traceback.
             return getattr(error, "cause", None) or error
 
 
 def find_learner(name: str, folder: Path | None) -> LearnerHandle:
-    """The cluster's learner of that name, which is started if it is not there.
+    """The cluster's learner with this name; it is started if it does not exist.
 
     Args:
         name: of the actor.
-        folder: where it writes its checkpoints, on the machine that it runs on.
+        folder: where it writes its checkpoints, on the machine that it runs on. If None, it writes
+            none.
 
     Raises:
         UserError: no node of the cluster has the resource `learner`, or another learner has it.
@@ -254,19 +259,20 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _have_node(address: str, resources: dict[str, float], waiting: Callable[[], None]) -> None:
-    """See to it that a node of the cluster runs on this machine, and brings these resources.
+def _ensure_node(address: str, resources: dict[str, float], waiting: Callable[[], None]) -> None:
+    """Start a node of the cluster on this machine, unless one runs that has these resources.
 
-    The node that was started for them lives on where its cluster did not answer for a while.
+    A node that this process has started before may still run, if its cluster did not answer for a
+    while only.
 
     Raises:
-        UserError: it does not start.
+        UserError: the node does not start.
     """
-    here = look(address).here.values()
-    if here and not resources:
+    local = find_cluster(address).local.values()
+    if local and not resources:
         return
     folder = str(end_descendants_with_this_process())
-    if folder not in {each.folder for each in here}:
+    if folder not in {each.folder for each in local}:
         _start_node(address, resources, waiting)
 
 
@@ -276,19 +282,19 @@ def _start_node(
     """Start a node of the cluster on this machine, which ends with this process.
 
     Raises:
-        UserError: it does not start.
+        UserError: the node does not start.
     """
-    # Of two nodes that start at one moment in one folder, Ray gives both the same sockets, and one
-    # of them dies. Before 2.55 it ignored the folder of a node that joins.
+    # Each node has a folder of its own: to two that start at one moment in one folder, Ray gives
+    # the same sockets, and one dies. Before 2.55 Ray ignored the folder of a node that joins.
     folder = end_descendants_with_this_process()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
         f"--resources={json.dumps(resources)}", "--disable-usage-stats", f"--temp-dir={folder}",
-        # For each processor Ray would start an idle process beforehand; a learner asks for none.
+        # Ray would start an idle process for each processor; a learner asks for no processor.
         "--num-cpus=0",
     ]
     if not resources:
-        # It only carries calls.
+        # This node only passes on calls.
         command += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -309,36 +315,36 @@ def _start_node(
         raise UserError(f"no node can be started for {address}: {why}")
 
 
-def _node_of(address: str) -> dict[str, str]:
-    """Which node of a cluster a process of this machine joins by, as an option of `ray.init`.
+def _join_options(address: str) -> dict[str, str]:
+    """Option of `ray.init` that names the node of this machine by which a process joins.
 
-    Ray itself would take the head's, if that is seen in a container of this machine; and a loopback
-    address for one of another network.
+    Ray itself would choose the node of the head, if that runs in a container of this machine; and
+    it would take a loopback address for one of another network.
     """
-    here = look(address).here.values()
-    own = [each.address for each in here if not ipaddress.ip_address(each.address).is_loopback]
+    local = find_cluster(address).local.values()
+    own = [each.address for each in local if not ipaddress.ip_address(each.address).is_loopback]
     return {"_node_ip_address": own[0]} if own else {}
 
 
-def _own_token() -> None:
-    """Where none is named, a token that the processes of a local Ray alone know."""
+def _set_local_token() -> None:
+    """Set a random token, unless the environment names one."""
     if not has_named_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
-def _handlers() -> dict[int, Any]:
+def _signal_handlers() -> dict[int, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def _why_not_begun(error: BaseException) -> str:
-    """Why a learner could not begin, in a line: Ray does not start such a one again."""
-    # Of what it raised Ray hands on the traceback alone, which ends with that.
+def _start_failure(error: BaseException) -> str:
+    """Why a learner could not start, in one line; Ray does not start it again."""
+    # Ray passes on the traceback alone, whose last line is the exception.
     last = str(error).strip().splitlines()[-1]
     return last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
 
 
-def _why(error: BaseException, address: str | None) -> str:
+def _join_failure(error: BaseException, address: str | None) -> str:
     where = "a local Ray cannot be started" if address is None else f"no Ray cluster at {address}"
     return f"{where}: {in_a_line(error)}"

@@ -1,17 +1,18 @@
-"""What Ray leaves behind when the process that started it is killed.
+"""Removes the processes and files of Ray when the process that started Ray has ended.
 
-Some of Ray's processes notice that their cluster is gone after a minute only, and nobody removes
-their files. So a small process waits for the end of the one that starts Ray, and then kills and
-removes whatever it has left.
+If that process is killed, some of Ray's processes notice only after a minute that their cluster is
+gone, and their files stay. So a small process, the *watcher*, waits for the end of the process that
+starts Ray, the *owner*, and then kills Ray's processes and removes their files.
 
-Why it is correct. The process that starts Ray makes a session of its own (setsid(2)). Where it may
-not, as a shell with job control has made it the leader of a process group, that group is as good:
-descendants inherit both, and Ray's own keep one of them, or end with the process that started them.
-Whoever was in the group before, as the other end of a shell's pipe, is left alone. The process that
-waits is forked before that, and stays in the group that the other leaves: what a terminal sends to
-that group, as Ctrl-C, it hands on, until the other has ended. The wait is for the end of a pipe,
-whose other end the kernel closes however its holder dies; that end is not handed on to programs
-that are started. Processes that are born while others are being killed are found in the next round.
+Why it is correct. The owner makes a session of its own (setsid(2)). A shell with job control makes
+the owner the leader of a process group; a leader may not make a session, and then the group serves
+as well. Descendants inherit session and group, and Ray's processes keep one of the two, or end with
+the process that started them. Processes that were in the group before, such as the other commands
+of a shell's pipe, are left alone. The watcher is forked before the owner makes its session, and
+stays in the old group: it forwards the signals that a terminal sends to that group, such as Ctrl-C,
+until the owner has ended. It waits for the end of a pipe, whose other end the kernel closes however
+the owner dies; programs that the owner starts do not inherit that end. Processes that are forked
+while others are being killed are found in the next round.
 """
 
 from __future__ import annotations
@@ -25,39 +26,38 @@ from functools import partial
 from pathlib import Path
 
 ROUNDS = 100
-"""Looks for who is left, at most: a process that cannot be killed must not keep this one."""
-FOR_THE_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""What a terminal or a shell sends to a group so that it ends."""
-_watched: dict[int, Path] = {}
-"""The process for which somebody waits, and its folder: this one, or the one that it was forked
-from."""
+"""Rounds of killing, at most: a process that cannot be killed must not keep the watcher."""
+GROUP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that a terminal or a shell sends to a group to end it."""
+_folders: dict[int, Path] = {}
+"""Folder by owner. A process that is forked from an owner inherits the entry, and is no owner."""
 
 
 def end_descendants_with_this_process() -> Path:
-    """Have every process that is started from here on killed when this one ends.
+    """Have the processes that this one starts from now on killed when it ends.
 
     Called while this process has a single thread; a second call does nothing.
 
     Returns:
-        A new folder for their files, which is removed after them; at a second call the same.
+        A folder for their files, which is removed after them; at a second call the same folder.
     """
     owner = os.getpid()
-    if owner in _watched:
-        return _watched[owner]
-    folder = _watched[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
+    if owner in _folders:
+        return _folders[owner]
+    folder = _folders[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
     spared = set(_members(owner))
-    waits, held = os.pipe()
-    # What comes before somebody hands it on waits until then.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_GROUP)
+    read_end, write_end = os.pipe()
+    # Signals wait until the watcher forwards them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     if os.fork() == 0:
         try:
-            os.close(held)
-            _wait(waits, owner, before)
+            os.close(write_end)
+            _wait(read_end, owner, before)
             _kill_all(owner, spared | {os.getpid()})
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
-    os.close(waits)
+    os.close(read_end)
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -65,19 +65,19 @@ def end_descendants_with_this_process() -> Path:
 
 
 def _wait(pipe: int, owner: int, mask: set[int]) -> None:
-    """Wait for the end of a pipe, and so of its owner; nothing else ends or stops this process."""
+    """Wait for the end of the pipe, and so of the owner; signals do not end or stop the watcher."""
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-    for number in FOR_THE_GROUP:
-        signal.signal(number, partial(_hand_on, owner))
+    for number in GROUP_SIGNALS:
+        signal.signal(number, partial(_forward, owner))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     while os.read(pipe, 1):
         pass
-    for number in FOR_THE_GROUP:
+    for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _hand_on(owner: int, number: int, _: object) -> None:
-    """Send the owner a signal, unless it was sent to its own group."""
+def _forward(owner: int, number: int, _: object) -> None:
+    """Send a signal to the owner, unless the owner is in this group and has it already."""
     with contextlib.suppress(ProcessLookupError):
         if os.getpgid(owner) != os.getpgrp():
             os.kill(owner, number)
@@ -94,13 +94,13 @@ def _kill_all(owner: int, spared: set[int]) -> None:
 
 
 def _members(owner: int) -> list[int]:
-    """The processes of the session or the group that a process leads, or has led."""
+    """The processes of the session or the group whose leader the owner is, or was."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in numbers if owner in _group_and_session(pid)]
 
 
 def _group_and_session(pid: int) -> tuple[int, ...]:
-    """Of a process; nothing: it is gone, or has ended and waits to be reaped."""
+    """Group and session of a process; empty if it is gone, or has ended and waits to be reaped."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return () if words[0] == "Z" else (int(words[2]), int(words[3]))

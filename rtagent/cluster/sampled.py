@@ -1,4 +1,4 @@
-"""Shares that were sampled at the edge, as the learner takes them in."""
+"""How the learner reads shares that a buffer node has sampled."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PLAIN = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrate
 
 
 class SampledThere:
-    """What comes from a node that samples.
+    """The transitions of a node that samples by itself.
 
     Args:
-        store: the frames that are kept for it.
+        store: frames that are kept for the node.
 
     Attributes:
-        generated: transitions that its world has generated.
-        expected: nothing that this node would have to know.
+        generated: transitions that the node's world has generated.
+        expected: see `Welcome`; always 0, for this node sends no ticks.
     """
 
     expected = 0
@@ -37,16 +37,16 @@ class SampledThere:
         self.generated = 0
 
     def take_in(self, message: Message) -> Callable[[], Columns]:
-        """Put a share's frames into place; what gives its columns.
+        """Store a share's frames; a function that gives the share's columns.
 
         Raises:
-            MessageError: something is missing, or does not go together.
+            MessageError: something is missing, or columns do not fit each other.
         """
         arrays, store = message.arrays, self._store
         try:
             self.generated = int(message.values["generated"])
             store.put(arrays["new_slots"], arrays["new_frames"])
-            # Copied now: a later message may need their slots.
+            # Copied now: a later message may put other frames into these slots.
             stacks = store.stacks(arrays["slots"])
             stack = stacks.shape[1] // 2
             columns = {name: arrays[name] for name in PLAIN}
@@ -59,12 +59,12 @@ class SampledThere:
         return lambda: columns
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
-        """What the node is told of a share: its errors, which become priorities there."""
+        """Values and arrays for the answer to a share: its errors, which become priorities."""
         return {}, {"errors": errors}
 
 
 def joined(shares: list[Columns]) -> Batch:
-    """One batch out of several shares."""
+    """Join several shares to one batch."""
     columns = {
         name: shares[0][name] if len(shares) == 1
         else np.concatenate([each[name] for each in shares])

@@ -1,9 +1,9 @@
-"""What the learner knows of one buffer node, from its joining to its next joining.
+"""A session: what the learner knows of one buffer node, from when it joins until it joins again.
 
-Why it is correct. Shares are numbered, and taken in exactly in this order: one that comes too early
-waits, one that comes again has the answer of the first. So nothing is learned twice, and the frames
-that the learner keeps are those that the node believes in (`frame_cache.py`). Whoever uses a
-session holds the learner's condition.
+Why it is correct. Shares are numbered and processed in exactly this order: a share that comes too
+early waits, and a share that comes again gets the answer to the first. So nothing is learned twice,
+and the frames that the learner keeps are those that the node has on record (`frame_cache.py`). A
+session is used only under the learner's condition.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 
 RATE_S, FIRST_RATE_S = 2.0, 0.5
-"""Over which the rate of a node's transitions is averaged; and the first time, so that the shares
-follow soon."""
+"""Time over which the rate of a node's transitions is averaged. It is shorter for the first rate,
+so that a new node soon has its share."""
 KEPT_ANSWERS = 256
-"""Answers that are kept for a node that asks again."""
+"""Newest answers, which are kept in case that the node sends their shares again."""
 MOST_EARLY = 256
-"""Messages of a node that may wait for an earlier one."""
+"""Messages of a node, at most, that wait for an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ class Share:
 
     Attributes:
         seq: its number.
-        came: when it came, seconds: what the learner holds it for is no time of the link.
-        draw: gives arrays (n, ...) by the names of `Batch`. If None, nothing is learned from.
-        answer: for the node.
+        came: when it came, seconds. The node is told how long the learner held the share, and
+            subtracts that from its round trip.
+        draw: gives arrays (n, ...) by the names of `Batch`; or None if there is nothing to sample.
+        answer: to the node.
     """
 
     seq: int
@@ -48,19 +49,22 @@ class Session:
     """One node's session.
 
     Args:
-        number: of the session; later ones are larger.
-        source: of the node's transitions.
-        batch_size: that its daemon is configured with.
-        learning_rate: likewise.
+        number: of the session; a later session has a larger number.
+        source: gives the node's transitions.
+        batch_size: transitions of a whole batch, by the node's settings.
+        learning_rate: by the node's settings.
         now: seconds.
 
     Attributes:
         queue: shares that wait to be learned from.
-        heard: when the node sent last, seconds.
-        missed: it had no share ready when the others had, and has had none since.
-        rate: transitions that its world generates, per second.
-        shipped: transitions that it says it has sent.
-        learned: transitions of it that were learned from.
+        sent_at: when the node's last message came, seconds.
+        called_at: when the node last made any call that names it, seconds. A node that is paused
+            sends nothing, but calls.
+        missed: whether the node had no share ready when the other nodes had, and has sent none
+            since.
+        rate: transitions per second that the node's world generates.
+        shipped: transitions that the node has sent, as it says.
+        learned: transitions of the node that were learned from.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class Session:
         self.source = source
         self.number, self.batch_size, self.learning_rate = number, batch_size, learning_rate
         self.queue: deque[Share] = deque()
-        self.heard = now
+        self.sent_at = self.called_at = now
         self.missed = False
         self.shipped = self.learned = 0
         self.rate = 0.0
@@ -80,19 +84,19 @@ class Session:
         self._mark: tuple[float, int] | None = None
 
     def offer(self, block: Bytes, now: float) -> Future[Bytes]:
-        """Take in a share, and those that have waited for it.
+        """Accept a share, and process it and those that have waited for it.
 
         Args:
             block: a message of `buffer_node.py`.
             now: seconds.
 
         Raises:
-            UserError: the node must join anew.
-            MessageError: these bytes are no share.
+            UserError: the node must join again.
+            MessageError: the bytes are no share.
         """
         message = unpack(block)
         seq = int(message.values["seq"])
-        self.heard = now
+        self.sent_at = self.called_at = now
         if (again := self._answers.get(seq)) is not None:
             return again
         if seq in self._early:
@@ -100,21 +104,21 @@ class Session:
         if seq < self._next_seq or len(self._early) >= MOST_EARLY:
             raise UserError(f"share {seq} is not expected: join anew")
         answer: Future[Bytes] = Future()
-        # Who no longer waits must not cancel it: it is learned from, and others may wait.
+        # A call that is given up must not cancel the answer: a repeated call may wait for it.
         answer.set_running_or_notify_cancel()
         self._early[seq] = message, answer, now
         while (due := self._early.pop(self._next_seq, None)) is not None:
-            self._take_in(*due)
+            self._process(*due)
         return answer
 
     def end(self) -> None:
-        """Refuse what has not been learned from: its node has joined anew, or is gone."""
+        """Refuse what has not been learned from, when the node has joined anew or is gone."""
         waiting = [each.answer for each in self.queue]
         for answer in [*waiting, *(answer for _, answer, _ in self._early.values())]:
             answer.set_exception(UserError("the session is over: join anew"))
 
-    def _take_in(self, message: Message, answer: Future[Bytes], came: float) -> None:
-        """Put what came into place, and the share into the queue."""
+    def _process(self, message: Message, answer: Future[Bytes], came: float) -> None:
+        """Store the message's frames, and put its share into the queue."""
         seq, values = self._next_seq, message.values
         self._next_seq += 1
         self._answers[seq] = answer
@@ -123,13 +127,13 @@ class Session:
         self.learning_rate = float(values["learning_rate"])
         self.shipped = int(values.get("shipped", 0))
         draw = self.source.take_in(message)
-        self._note_generated(self.heard)
+        self._note_generated(self.sent_at)
         if draw is None:
-            said = {"seq": seq, "learned": 0, "held_s": self.heard - came}
-            answer.set_result(pack(said, {}))
+            values = {"seq": seq, "learned": 0, "held_s": self.sent_at - came}
+            answer.set_result(pack(values, {}))
         else:
             self.queue.append(Share(seq, came, draw, answer))
-            # Not by any message: with the replay here, ticks travel where nothing is learned, too.
+            # Only a share counts: with the replay here, ticks also come while learning is paused.
             self.missed = False
 
     def _note_generated(self, now: float) -> None:

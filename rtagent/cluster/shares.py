@@ -1,7 +1,7 @@
-"""How a batch is divided among the buffer nodes: in proportion to what each of them generates.
+"""How a batch is divided among the buffer nodes: in proportion to the transitions they generate.
 
-S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-B: N / R experiences of each
-of R replay memories, more of one that produces more.
+S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-B: N / R experiences from
+each of R replay memories, and more from a memory that receives more.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from collections.abc import Mapping
 def shares(batch_size: int, rates: Mapping[str, float]) -> dict[str, int]:
     """Transitions of a batch that each node is asked for.
 
-    Each has at least one, as long as there are not more nodes than transitions; what rounding
-    leaves goes to the largest remainders.
+    Each node has at least one, unless there are more nodes than transitions. What is left after
+    rounding down goes to the nodes with the largest remainders.
 
     Args:
         batch_size: N.
-        rates: transitions per second that each node generates, not negative. If all are 0, each
-            counts the same.
+        rates: transitions per second that each node generates, by its name; none is negative, and
+            there is at least one node. If all rates are 0, all nodes count the same.
     """
-    if not rates:
-        return {}
     total = sum(rates.values())
     even = 1.0 / len(rates)
     weights = {node: rate / total if total > 0 else even for node, rate in rates.items()}

@@ -1,7 +1,7 @@
-"""The daemon's own update, on memory of its own: what learns at the other end of the link.
+"""The trainer of the cluster's learner: the daemon's update, on memory of one process.
 
-`SharedUpdate` works on a state and on weight buffers in shared memory; here both lie in the memory
-of one process, which is their only user. So the same code learns in both places.
+`SharedUpdate` works on a state and on weight buffers in shared memory; here both lie in the private
+memory of the process that learns. So the same code learns in both places.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARRAYS = ("weights", "mean", "square")
 
 
 class Trainer:
-    """Networks, optimizer and what they have learned.
+    """Networks, optimizer, and the learned state.
 
     Args:
         config: names the network, the algorithm and the seed.
@@ -37,11 +37,11 @@ class Trainer:
         weights_every: updates between two publications of the weights.
 
     Raises:
-        UserError: `learning.device` is not there.
+        UserError: this machine has no device as `learning.device` says.
 
     Attributes:
-        parameters: number of values that are learned.
-        signature: what the weights fit.
+        parameters: number of learned values.
+        begun: whether there is a state to learn on.
         gradient: of the newest update; None before the first.
     """
 
@@ -52,26 +52,20 @@ class Trainer:
             build_network(config, blueprint), learning, device.generator(config.run.seed), device
         )
         self.gradient: Gradient | None = None
-        self._begun = False
+        self.begun = False
         self._measured = learning.precision != "auto"
         self._blueprint = blueprint
         self.parameters = blueprint.learned_parameters
-        self.signature = checkpoints.signature(config, blueprint)
-        self._tensors = blueprint.learned_tensors
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is anything to learn on."""
-        return self._begun
+        self._signature = checkpoints.signature(config, blueprint)
 
     @property
     def progress(self) -> Progress:
-        """How far learning is."""
+        """Progress of learning."""
         return self._update.state.progress
 
     @property
     def version(self) -> int:
-        """Of the published weights; 0: none are published."""
+        """Version of the published weights; 0 if none are published."""
         info = self._update.weights.info()
         return 0 if info is None else info.version
 
@@ -79,7 +73,7 @@ class Trainer:
         """Learn on from a state."""
         put(snapshot, self._update.state)
         self._update.publish()
-        self._begun = True
+        self.begun = True
 
     def learn(self, batch: Batch, learning_rate: float) -> tuple[float, Floats]:
         """One update.
@@ -89,8 +83,8 @@ class Trainer:
             learning_rate: Adam's step size.
 
         Returns:
-            The loss of the batch, and how far off each transition was (B,). A loss or a gradient
-            that is not finite changes nothing.
+            The loss of the batch, and the absolute error of each transition (B,). A loss or a
+            gradient that is not finite changes nothing.
         """
         if learning_rate != self._update.learning.learning_rate:
             changed = {"learning_rate": learning_rate}
@@ -101,7 +95,7 @@ class Trainer:
         return gradient.loss, gradient.errors.numpy(force=True)
 
     def errors(self, batch: Batch) -> Floats:
-        """How far off the transitions of a batch (B,) are; nothing is learned."""
+        """Absolute errors of the transitions of a batch, (B,); nothing is learned."""
         self._update.refresh()
         gradient = self._update.compute(batch, self.progress.updates)
         errors: Floats = gradient.errors.numpy(force=True)
@@ -116,15 +110,15 @@ class Trainer:
         self._measured = True
 
     def published(self) -> tuple[int, int, Floats]:
-        """Version, updates and values (parameters,) of the weights to act with: those that the
-        updates after the next publication may overwrite."""
+        """Version, updates and values (parameters,) of the weights to act with. The values stay
+        valid until the next publication; the updates after that may overwrite them."""
         info = self._update.weights.info()
         assert info is not None, "published when learning begins"
         values = self._update.weights.copies[self._update.weights.current][0]
         return info.version, info.updates, values
 
     def snapshot(self) -> Snapshot:
-        """A copy of all that is learned."""
+        """A copy of the learned state."""
         return take(self._update.state)
 
     def save(self, folder: Path, learner: str) -> Path:
@@ -132,7 +126,7 @@ class Trainer:
 
         Args:
             folder: where.
-            learner: who writes it.
+            learner: identity of the learner that writes it.
 
         Raises:
             CheckpointError: it cannot be written.
@@ -141,9 +135,9 @@ class Trainer:
         counters = checkpoints.Counters(
             snapshot.progress.updates, snapshot.progress.samples, self.version
         )
-        arrays = to_arrays(snapshot, self._tensors, network)
+        arrays = to_arrays(snapshot, self._blueprint.learned_tensors, network)
         return checkpoints.save(folder, checkpoints.Checkpoint(
-            self.signature, counters, arrays, run={"learner": learner},
+            self._signature, counters, arrays, run={"learner": learner},
         ))
 
     def restore(self, folder: Path, learner: str) -> bool:
@@ -151,25 +145,25 @@ class Trainer:
 
         Args:
             folder: where.
-            learner: who wrote it; another's is of another run.
+            learner: identity of this learner; a checkpoint of another learner is of another run.
 
         Returns:
-            Whether there is such a checkpoint.
+            Whether there was such a checkpoint.
         """
         try:
-            newest, _ = checkpoints.newest_usable(folder, self.signature)
-            saved = None if newest is None else checkpoints.check(newest, self.signature)
+            newest, _ = checkpoints.newest_usable(folder, self._signature)
+            saved = None if newest is None else checkpoints.check(newest, self._signature)
         except checkpoints.CheckpointError:
-            # Of something else, or not whole: those that join have a state, too.
+            # It does not fit, or is damaged. The nodes that join have a state, too.
             return False
         if saved is None or saved.run.get("learner") != learner:
             return False
-        self.begin(from_checkpoint(saved, self._tensors))
+        self.begin(from_checkpoint(saved, self._blueprint.learned_tensors))
         return True
 
 
 def snapshot_arrays(snapshot: Snapshot) -> dict[str, npt.NDArray[Any]]:
-    """A snapshot as named arrays, to travel or to be kept."""
+    """A snapshot as arrays by name, for a message."""
     arrays: dict[str, npt.NDArray[Any]] = {
         name: getattr(snapshot.arrays, name) for name in ARRAYS
     }
@@ -178,10 +172,10 @@ def snapshot_arrays(snapshot: Snapshot) -> dict[str, npt.NDArray[Any]]:
 
 
 def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Snapshot:
-    """The reverse.
+    """The reverse of `snapshot_arrays`.
 
     Raises:
-        ValueError: these arrays are no snapshot of so many parameters.
+        ValueError: the arrays are no snapshot of so many parameters.
     """
     names = (*ARRAYS, "target")
     shapes = {name: each.shape for name, each in arrays.items()}

@@ -1,8 +1,8 @@
-"""What a policy server says: its metadata once, then one answer for each question.
+"""The messages of a policy server: its metadata once, then one answer to each question.
 
-`rtagent policy-server` tells in its metadata whether it answers with action values or with actions,
-how many numbers of state its policy carries along, and how many of pending actions it is given. Any
-other server of the protocol answers with `actions`: (actions of consecutive ticks, components).
+The metadata of `rtagent policy-server` say whether it answers with action values or with actions,
+how many numbers the state of its policy has, and how many numbers the pending actions have that it
+needs. Any other server of the protocol answers with `actions`: (consecutive ticks, components).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from rtagent.remote.protocol import ProtocolError
 VALUES, ACTIONS, TIMING = "values", "actions", "server_timing"
 ANSWERS, OUTPUTS, OBSERVATION = "answers", "outputs", "observation"
 STATE, PENDING = "policy_state", "pending_actions"
-"""In the metadata their sizes; in questions, and in answers to them, the numbers themselves."""
+"""Keys of the state and of the pending actions: in the metadata, of their sizes; in questions and
+answers, of the numbers themselves."""
 
 
 class Timing(NamedTuple):
-    """Seconds that an observation spent in the server: in its policy, and before its turn came."""
+    """Seconds that an observation spent in the server: in the policy, and waiting for it."""
 
     compute_s: float
     queue_s: float
@@ -34,15 +35,16 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a world needs of a server, and what the server has said that it gives.
+    """What a world needs from a server, and what the server offers by its metadata.
 
     Attributes:
-        outputs: discrete actions, or components of one.
-        discrete: which of both.
-        answers: what the server sends: values of each action, or actions.
-        state: numbers that a recurrent policy carries from one inference to the next.
-        pending: numbers of the pending actions, which go with each question.
-        shape, dtype: of the observation in each question; a dtype of "" is not known.
+        outputs: number of discrete actions, or of components of a continuous action.
+        discrete: whether the actions are discrete.
+        answers: what the server sends: a value for each action, or actions.
+        state: size of the state that a recurrent policy carries from one inference to the next.
+        pending: size of the pending actions that are sent with each question.
+        shape, dtype: of the observation in each question; a dtype of "" means that both are not
+            known.
     """
 
     outputs: int
@@ -55,7 +57,7 @@ class Terms:
 
     @staticmethod
     def of(blueprint: Blueprint) -> Terms:
-        """What a run needs."""
+        """What the world of a run needs."""
         discrete = blueprint.action_shape == ()
         outputs = int(blueprint.action_space.n) if discrete else blueprint.action_shape[0]
         pending = PendingActions.of(blueprint)
@@ -67,38 +69,38 @@ class Terms:
         )
 
     def agreed(self, metadata: Mapping[str, Any]) -> Terms:
-        """The same with what a server's metadata says.
+        """These terms with `answers` as a server's metadata say.
 
         Raises:
-            ProtocolError: the server's policy has other actions, another state, sees other
-                observations, or is given other pending actions.
+            ProtocolError: the server's policy has other actions or another state, or needs other
+                observations or pending actions.
         """
         outputs, answers = metadata.get(OUTPUTS, self.outputs), metadata.get(ANSWERS, ACTIONS)
         if _differs(outputs, self.outputs):
             what = "actions" if self.discrete else "components of an action"
             raise ProtocolError(
-                f"the server's policy has {_shown(outputs)} {what}, and the environment has "
+                f"the server's policy has {_short(outputs)} {what}, and the environment has "
                 f"{self.outputs}"
             )
         known = isinstance(answers, str) and answers in (VALUES, ACTIONS)
         if not known or (answers == VALUES and not self.discrete):
-            raise ProtocolError(f"the server answers with {_shown(answers)!r}")
+            raise ProtocolError(f"the server answers with {_short(answers)!r}")
         if _differs(state := metadata.get(STATE, 0), self.state):
             raise ProtocolError(
-                f"the server's policy carries a state of {_shown(state)} numbers, and "
+                f"the server's policy carries a state of {_short(state)} numbers, and "
                 f"policy.remote_state is {self.state}"
             )
-        # Other servers do not say what they make of it.
+        # Servers other than ours do not say which pending actions they need.
         if _differs(pending := metadata.get(PENDING, self.pending), self.pending):
             raise ProtocolError(
-                f"the server's policy is given pending actions of {_shown(pending)} numbers, and "
+                f"the server's policy is given pending actions of {_short(pending)} numbers, and "
                 f"env.pending_actions makes {self.pending}"
             )
         self._check_observation(metadata.get(OBSERVATION))
         return replace(self, answers=answers)
 
     def _check_observation(self, seen: Any) -> None:
-        """As our server says it; others may say something else."""
+        """Compare with the metadata of our server; other servers may have anything there."""
         if not (self.dtype and isinstance(seen, Mapping)):
             return
         try:
@@ -109,25 +111,26 @@ class Terms:
         if same and dtype.kind == np.dtype(self.dtype).kind:
             return
         raise ProtocolError(
-            f"the server's policy sees observations of {_shown(shape)} {dtype}, and those of the "
+            f"the server's policy sees observations of {_short(shape)} {dtype}, and those of the "
             f"environment are {list(self.shape)} {self.dtype}"
         )
 
     def read(self, answer: Mapping[str, Any]) -> Floats:
-        """What a policy's `values` gives: (outputs,), or (H, outputs) for consecutive ticks.
+        """Values or actions of an answer: (outputs,), or (H, outputs) for consecutive ticks.
 
-        A discrete action becomes 1 at its place and 0 elsewhere.
+        A discrete action becomes a vector with 1 at its index and 0 elsewhere.
 
         Raises:
-            ProtocolError: the answer has another shape, or what is in it is no number or action.
+            ProtocolError: the answer has another shape, or an element that is not finite or is no
+                action.
         """
         found = answer.get(self.answers)
         if not isinstance(found, np.ndarray) or found.size == 0:
             raise ProtocolError(f"the answer has no {self.answers!r}")
         with np.errstate(over="ignore"):
             actions: Floats = found.astype(np.float32)
-        wide = self.discrete and self.answers == ACTIONS
-        width = 1 if wide else self.outputs
+        indices = self.discrete and self.answers == ACTIONS
+        width = 1 if indices else self.outputs
         if actions.ndim not in (1, 2) or actions.shape[-1] != width:
             raise ProtocolError(
                 f"the answer has {self.answers} of the shape {found.shape}, not of "
@@ -135,13 +138,13 @@ class Terms:
             )
         if not np.isfinite(actions).all():
             raise ProtocolError(f"the answer has {self.answers} that are not finite")
-        return self._chosen(actions) if wide else actions
+        return self._one_hot(actions) if indices else actions
 
-    def left(self, answer: Mapping[str, Any]) -> Floats:
-        """The state that the policy has left, (state,).
+    def next_state(self, answer: Mapping[str, Any]) -> Floats:
+        """The state of the policy after an answer, (state,).
 
         Raises:
-            ProtocolError: there is none of this size, or it is not finite.
+            ProtocolError: the answer has no state of this size, or one that is not finite.
         """
         found = answer.get(STATE)
         if not isinstance(found, np.ndarray) or found.shape != (self.state,):
@@ -151,7 +154,7 @@ class Terms:
             raise ProtocolError(f"the answer has a {STATE!r} that is not finite")
         return state
 
-    def _chosen(self, actions: Floats) -> Floats:
+    def _one_hot(self, actions: Floats) -> Floats:
         indices = actions[..., 0]
         if (indices != np.rint(indices)).any() or not (0 <= indices.min() <= indices.max()
                                                        < self.outputs):
@@ -161,16 +164,16 @@ class Terms:
 
 
 def _differs(said: Any, needed: int) -> bool:
-    """Whether metadata say another number; an array is none, and is not to be compared with one."""
+    """Whether the metadata have another number. An array is no number, and `!=` gives an array."""
     return isinstance(said, np.ndarray) or said != needed
 
 
-def _shown(said: Any) -> str:
+def _short(said: Any) -> str:
     return " ".join(str(said).split())[:40]
 
 
 def timing_of(answer: Mapping[str, Any]) -> Timing:
-    """How long the server says that it took; 0 where it does not say."""
+    """The times in an answer; a time that the server does not say is 0."""
     said = answer.get(TIMING)
     said = said if isinstance(said, Mapping) else {}
 

@@ -1,9 +1,10 @@
-"""Questions that wait are answered together, by a few threads.
+"""Answers the questions that wait in batches, in a few threads.
 
-Why it is correct. The queue is touched under its lock alone. A thread that is free takes all that
-waits, up to a bound, and answers it with one call; meanwhile others wait for the next thread. Each
-question has a future of its own, which is always settled: with its answer, or with the error of
-the call. Who asks has one question on its way, so the queue is as long as there are connections.
+Why it is correct. The queue is used under its lock alone. A thread that is free takes all questions
+that wait, up to a bound, and answers them by one call; questions that come meanwhile wait for the
+next thread. Each question has a future of its own, which always ends: with its answer, with the
+error of the call, or cancelled. A connection has one question at a time, so the queue is at most as
+long as there are connections.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
 
 @dataclass
 class Answered:
-    """The answer to one question, and what it took."""
+    """The answer to one question, and the time that it took."""
 
     arrays: Arrays
     timing: Timing
@@ -44,10 +45,10 @@ class Batcher:
     """Answers questions in batches.
 
     Args:
-        answer: from the arrays of questions, (B, ...) each, to those of answers, (B, ...) each;
-            called by several threads at once if `parallel` is more than 1.
+        answer: gives the arrays of B answers, (B, ...) each, to the arrays of B questions, (B, ...)
+            each; called by several threads at once if `parallel` is more than 1.
         clock: time.
-        parallel: batches that are answered at the same time.
+        parallel: number of batches that are answered at the same time.
     """
 
     def __init__(self, answer: Callable[..., Arrays], clock: Clock, parallel: int = 1) -> None:
@@ -63,7 +64,7 @@ class Batcher:
             thread.start()
 
     def submit(self, *question: npt.NDArray[Any]) -> Future[Answered]:
-        """The answer to come."""
+        """Put a question into the queue; its answer."""
         waiting = _Waiting(question, self._clock.now())
         with self._changed:
             self._waiting.append(waiting)
@@ -71,7 +72,7 @@ class Batcher:
         return waiting.future
 
     def close(self) -> None:
-        """Answer no more; what waits is called off."""
+        """Take no more batches, and cancel the questions that wait."""
         with self._changed:
             self._closed = True
             for waiting in self._waiting:
@@ -81,7 +82,7 @@ class Batcher:
 
     def _work(self) -> None:
         while (batch := self._next()) is not None:
-            # Who has gone meanwhile has called off.
+            # A client that is gone has cancelled its question.
             batch = [each for each in batch if each.future.set_running_or_notify_cancel()]
             if batch:
                 self._settle(batch)

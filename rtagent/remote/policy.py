@@ -1,18 +1,18 @@
-"""A policy on another machine, asked by an inference process as if it were its own.
+"""A policy on another machine, which an inference process uses like a policy of its own.
 
-Why it is correct. One process has one connection and one question on its way, so an answer belongs
-to the question before it. Every wait is cut into slices, between which `attend` beats and leaves if
-it is told to. A question that is not answered in time, or wrongly, ends its connection: a late
-answer cannot be taken for that of a newer frame. `values` then says that there is none, after a new
-connection has been made, and its caller asks for the newest frame. How long a connection is down
-costs nobody but this process, which has nothing else to do.
+Why it is correct. A process has one connection and one question without an answer, so an answer
+belongs to the newest question. Every wait is divided into short ones, between which `attend` sends
+a heartbeat, and raises if the process is told to leave. If an answer does not come in time, or is
+wrong, the connection is closed: a late answer cannot be taken for the answer to a newer frame.
+`values` returns None then, and when it has made a new connection: its caller asks about the newest
+frame. A connection that is down holds up this process alone, which has nothing else to do.
 
 With hedged requests (J. Dean and L. A. Barroso, The Tail at Scale, Communications of the ACM 56(2),
-2013, doi:10.1145/2408776.2408794) there is a second connection. A question that is late keeps its
-own, on which nothing is asked until the answer has come, and been thrown away; the newest frame is
-asked about on the other. So there is still one question on a connection, and two of a process at
-most. A question that follows a late one is waited for: a server that has become slower for good is
-asked once too often, and then known to be.
+2013, doi:10.1145/2408776.2408794) there is a second connection. If an answer is late, the newest
+frame is asked about on the other connection; the first one is not used until the late answer has
+come and been dropped. So a connection still has one question at a time, and a process two at most.
+The answer after a late one is always waited for: so after one question too many, the usual time of
+a server that has become slower for good is known.
 """
 
 from __future__ import annotations
@@ -34,26 +34,25 @@ from rtagent.remote.wire import Dialer, LostError, RefusedError, Wire
 
 SLICE_S, LEAST_SLICE_S = 0.1, 0.001
 LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.25
-"""Between two attempts to connect: it doubles. The longest is most of what a link that is back
-waits for an action."""
+"""Pauses between two attempts to connect: they double. When a link is back, the longest pause is
+most of the time until the next action."""
 REFUSED_PAUSE_S = 5.0
-"""After an answer that a further attempt will hardly change."""
+"""Pause after the server has refused, which a further attempt will hardly change."""
 FIRST_ANSWER_S = 60.0
-"""How long a server may take for the first observation of all: its policy may have to be
-compiled."""
+"""How long the server may take for the very first answer: its policy may have to be compiled."""
 LEAST_PATIENCE_S = 1.0
 PATIENCE_TIMES = 10.0
-"""So many times as long as usual may an answer take, or the link counts as cut."""
+"""An answer may take so many times as long as usual; then the link counts as cut."""
 MOST_DOUBLINGS = 6
-"""Of the patience, one for each question in a row that was not answered."""
+"""The patience doubles with each question in a row that was not answered, so often at most."""
 SMOOTHING = 1.0 / 16.0
 STEADY_S = 1.0
-"""A link that was good for less is not told of when it is lost again for the same reason."""
+"""If the link was good for less, losing it again for the same reason is no new event."""
 
 
 @dataclass
-class Usual:
-    """Running means of what answers take, seconds; 0 before the first."""
+class MeanTimes:
+    """Running means of the times of answers, seconds; 0 before the first answer."""
 
     whole_s: float = 0.0
     network_s: float = 0.0
@@ -71,15 +70,17 @@ class Usual:
 
 
 @dataclass
-class Told:
-    """What has been told about the link: one line when it is lost, one when it is back, and one for
-    each further reason for which a server refuses.
+class LinkEvents:
+    """Reports the link's state: one event when it is lost, one when it is back, and one for each
+    further reason for which the server refuses.
 
     Args:
-        tell: tells an event.
+        address: of the server.
+        tell: reports an event.
         clock: time.
     """
 
+    address: str
     tell: Callable[..., None]
     clock: Clock
     _reason: str | None = None
@@ -87,7 +88,7 @@ class Told:
     _known: bool | None = None
 
     def lost(self, reason: str, *, refused: bool) -> None:
-        """There is no connection, for a reason; the server may have refused one."""
+        """Note that there is no connection, why, and whether the server has refused one."""
         again = reason == self._reason
         since, self._good_since = self._good_since, None
         flaps = again and since is not None and self.clock.now() - since < STEADY_S
@@ -95,37 +96,37 @@ class Told:
             self.tell("remote_lost", reason=reason)
             self._known, self._reason = False, reason
 
-    def answered(self, address: str) -> None:
-        """There was a good answer."""
+    def answered(self) -> None:
+        """Note a good answer."""
         if self._good_since is None:
             self._good_since = self.clock.now()
         if not self._known:
-            self.tell("remote_answers", address=address)
+            self.tell("remote_answers", address=self.address)
             self._known = True
 
 
 class _LateError(Exception):
-    """The answer is late, and the newest frame may be asked about on the other connection."""
+    """The answer is late, and the other connection is free to ask about the newest frame."""
 
 
 class RemotePolicy:
     """The policy of a server.
 
     Attributes:
-        state: (state,) that the next inference of a recurrent policy begins with; afterwards, what
-            it has left. It travels with the question and with the answer, so the server keeps none.
+        state: (state,) with which the next inference of a recurrent policy begins. It is sent with
+            the question and comes back with the answer, so the server keeps none.
 
     Args:
         address: of the server, for events.
         terms: what the world needs.
         dialer: connects.
         clock: time.
-        attend: called between the slices of every wait; may raise.
-        record: where figures are counted.
-        tell: tells an event.
-        inputs: what every question says beside the observation.
-        hedge: so many times as long as usual may an answer take before the newest frame is asked
-            about on a second connection. If None, it is waited for.
+        attend: called again and again during every wait; may raise.
+        record: for the figures.
+        tell: reports an event.
+        inputs: further entries of every question, beside the observation.
+        hedge: after so many times the usual time of an answer, the newest frame is asked about on a
+            second connection. If None, late answers are waited for.
     """
 
     def __init__(
@@ -133,21 +134,22 @@ class RemotePolicy:
         attend: Callable[[], None], record: InferenceRecord, tell: Callable[..., None],
         inputs: Mapping[str, Any], hedge: float | None = None,
     ) -> None:
-        self._address, self._needed, self._terms = address, terms, terms
+        self._needed, self._terms = terms, terms
         self._dialer, self._clock, self._attend = dialer, clock, attend
-        self._record, self._told, self._inputs = record, Told(tell, clock), inputs
+        self._record, self._events = record, LinkEvents(address, tell, clock)
+        self._inputs = inputs
         self._hedge = math.inf if hedge is None else hedge
         self._wire: Wire | None = None
         self._other: Wire | None = None
-        self._other_owes = self._hedged = False
+        self._answer_owed = self._hedged = False
         self._unanswered = 0
-        self._usual, self._pause_s = Usual(), 0.0
+        self._usual, self._pause_s = MeanTimes(), 0.0
         self.state: Floats = np.zeros(terms.state, np.float32)
         record.connected = record.in_flight = 0
 
     @property
     def answers_actions(self) -> bool:
-        """Whether it answers with actions, which are taken as they are, or with their values."""
+        """Whether the server answers with actions, not with a value for each action."""
         return self._terms.answers == "actions"
 
     def values(
@@ -157,30 +159,31 @@ class RemotePolicy:
 
         Args:
             observation: (stack, ...) uint8 or float32.
-            pending: as of a network here; called just before the question is sent.
+            pending: gives the pending actions, (1, pending); called just before the question is
+                sent.
 
         Returns:
-            (outputs,) float32, or (H, outputs) for consecutive ticks; None if there is none, and
-            the observation is old by now.
+            (outputs,) float32, or (H, outputs) for consecutive ticks; None if there is no answer,
+            and the observation is old by now.
         """
         if self._wire is None:
             self._connect()
             return None
         try:
-            return self._asked(self._wire, self._question(observation, pending))
+            return self._ask(self._wire, self._question(observation, pending))
         except _LateError:
-            self._turn_to_the_other()
+            self._switch_connection()
             return None
         except (LostError, ProtocolError) as error:
             self._give_up(error)
             return None
         finally:
-            self._record.in_flight = int(self._other_owes)
+            self._record.in_flight = int(self._answer_owed)
 
     def _question(
         self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None
     ) -> dict[str, Any]:
-        # One frame without a stack is what a server expects that knows nothing of stacks.
+        # Servers other than ours know no stacks: a stack of one frame is sent as that frame.
         shown = observation[0] if len(observation) == 1 else observation
         question = {**self._inputs, OBSERVATION: shown}
         if self._needed.state:
@@ -189,23 +192,23 @@ class RemotePolicy:
             question[PENDING] = pending()[0]
         return question
 
-    def _asked(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
+    def _ask(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
         began = self._clock.now()
         wire.send(encode(question))
-        self._record.in_flight = 1 + int(self._other_owes)
-        message = self._received(wire, began)
+        self._record.in_flight = 1 + int(self._answer_owed)
+        message = self._await_answer(wire, began)
         whole_s = self._clock.now() - began
         found = decode(message)
         answer, timing = self._terms.read(found), timing_of(found)
         if self._terms.state:
-            self.state = self._terms.left(found)
+            self.state = self._terms.next_state(found)
         self._usual.note(whole_s, timing.queue_s, timing.compute_s)
         self._pause_s, self._hedged, self._unanswered = 0.0, False, 0
-        self._account()
-        self._told.answered(self._address)
+        self._write_figures()
+        self._events.answered()
         return answer
 
-    def _received(self, wire: Wire, began: float) -> bytes | str:
+    def _await_answer(self, wire: Wire, began: float) -> bytes | str:
         usual_s = self._usual.whole_s
         patience = max(LEAST_PATIENCE_S, PATIENCE_TIMES * usual_s) if usual_s else FIRST_ANSWER_S
         # A server that has become slower for good answers later than was usual.
@@ -226,26 +229,26 @@ class RemotePolicy:
         return message
 
     def _other_is_free(self) -> bool:
-        """Whether there is nothing on its way on the second connection, if there is one."""
-        if self._other is not None and self._other_owes:
+        """Whether no answer is due on the other connection; if there is none yet, it is free."""
+        if self._other is not None and self._answer_owed:
             try:
-                self._other_owes = self._other.receive(0.0) is None
+                self._answer_owed = self._other.receive(0.0) is None
             except LostError:
-                self._leave_other()
-        return not self._other_owes
+                self._close_other()
+        return not self._answer_owed
 
-    def _turn_to_the_other(self) -> None:
-        """Leave a question that is late to its connection, and go on with the other one."""
+    def _switch_connection(self) -> None:
+        """Go on with the other connection; the late answer will come on this one."""
         self._record.hedged += 1
         self._hedged = True
-        self._wire, self._other, self._other_owes = self._other, self._wire, True
+        self._wire, self._other, self._answer_owed = self._other, self._wire, True
         if self._wire is None:
             self._connect()
 
     def _connect(self) -> None:
         """Connect, however long that takes."""
         while self._wire is None:
-            self._rest(self._pause_s)
+            self._wait(self._pause_s)
             try:
                 self._dialer.dial()
                 while (wire := self._dialer.outcome(SLICE_S)) is None:
@@ -258,30 +261,30 @@ class RemotePolicy:
                 self._give_up(error)
         self._record.connected = 1
 
-    def _leave_other(self) -> None:
+    def _close_other(self) -> None:
         if self._other is not None:
             self._other.close()
             self._other = None
-        self._other_owes = False
+        self._answer_owed = False
 
     def _give_up(self, error: Exception, pause_s: float | None = None) -> None:
-        """Leave the connections, if there are any, and rest before the next."""
-        self._leave_other()
+        """Close the connections, if there are any; set the pause before the next attempt."""
+        self._close_other()
         if self._wire is not None:
             self._wire.close()
             self._wire = None
         self._record.connected = 0
         doubled = min(LONGEST_PAUSE_S, max(LEAST_PAUSE_S, 2.0 * self._pause_s))
         self._pause_s = doubled if pause_s is None else pause_s
-        self._told.lost(str(error), refused=isinstance(error, RefusedError | ProtocolError))
+        self._events.lost(str(error), refused=isinstance(error, RefusedError | ProtocolError))
 
-    def _rest(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         until = self._clock.now() + seconds
         while (rest := until - self._clock.now()) > 0.0:
             self._attend()
             self._clock.sleep_until(self._clock.now() + min(rest, SLICE_S))
 
-    def _account(self) -> None:
+    def _write_figures(self) -> None:
         record, usual = self._record, self._usual
         record.round_trip_ns = round(usual.network_s * NANO)
         record.queue_ns = round(usual.queue_s * NANO)

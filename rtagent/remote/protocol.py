@@ -1,7 +1,8 @@
 """Messages of the protocol: msgpack, with NumPy arrays as openpi's `msgpack_numpy` writes them.
 
 An array is a map of `__ndarray__`, `data`, `dtype` and `shape`, with keys of bytes. Nothing is
-unpickled: only numbers and truth values are taken, of exactly as many bytes as their shape says.
+unpickled: only arrays of numbers or booleans are accepted, of exactly as many bytes as their shape
+says.
 The protocol: https://github.com/Physical-Intelligence/openpi, packages/openpi-client.
 """
 
@@ -25,11 +26,11 @@ except ImportError:
 
 ARRAY, GENERIC, DATA, DTYPE, SHAPE = b"__ndarray__", b"__npgeneric__", b"data", b"dtype", b"shape"
 KINDS = "biuf"
-"""Kinds of elements that travel: truth values, integers, floats."""
+"""Kinds of elements that are accepted: booleans, integers, floats."""
 MOST_DIMENSIONS = 8
 
 _NAME = re.compile(rf"[<>|=][{KINDS}][0-9]{{1,2}}")
-"""Of a kind of elements, with their size in bytes."""
+"""Name of a type of elements: byte order, kind, and size in bytes."""
 
 
 class ProtocolError(Exception):
@@ -37,16 +38,17 @@ class ProtocolError(Exception):
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as bytes; arrays must be of numbers or truth values."""
+    """A message as bytes; its arrays must be of numbers or booleans."""
     encoded: bytes = msgpack.packb(message, default=_packed)
     return encoded
 
 
 def decode(data: bytes | str) -> dict[str, Any]:
-    """A message from bytes of whatever origin; its arrays are read-only.
+    """A message from bytes that need not be trusted; its arrays are read-only.
 
     Raises:
-        ProtocolError: it is none. A text is the other side's error, whose last line is quoted.
+        ProtocolError: the bytes are no message. A text is the other side's error, whose last line
+            is quoted.
     """
     if isinstance(data, str):
         lines = data.strip().splitlines()
@@ -89,7 +91,7 @@ def _unpacked(found: dict[Any, Any]) -> Any:
 
 def _dtype(found: dict[Any, Any]) -> np.dtype[Any]:
     name = found.get(DTYPE)
-    # NumPy reads more than names here: lists of fields, and text with commas.
+    # NumPy would read more than such names: lists of fields, and text with commas.
     if isinstance(name, str) and _NAME.fullmatch(name):
         try:
             return np.dtype(name)

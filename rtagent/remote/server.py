@@ -1,11 +1,12 @@
-"""A policy server: answers the observations of anybody who has the token.
+"""A policy server: answers the questions of every client that has the token.
 
 Why it is correct. One thread runs the event loop and all connections; the policy is called in the
-batcher's threads alone. A connection is read one message at a time, and its next message only when
-the answer to the last one has been sent, so nobody can make others wait by asking much. Messages
-and connections are bounded. A bad question ends its own connection, with the reason as a text, as
-openpi's server does. The state of a recurrent policy comes with the question and goes with the
-answer, so no two clients share one; who sends none is given that of its own connection.
+batcher's threads alone. A connection's next message is read when the answer to the last one has
+been sent, so a client that asks much does not make others wait. The size of messages and the number
+of connections are bounded. A bad question ends its own connection, with the reason as a text, as
+openpi's server does. The state of a recurrent policy comes with the question and is returned with
+the answer, so clients do not share one; for a client that sends none, the state after its last
+question is used.
 """
 
 from __future__ import annotations
@@ -53,23 +54,24 @@ LEAST_MESSAGE = 1 << 20
 INTERNAL_ERROR = 1011
 LEAVING_S = 1.0
 SILENT_S, PROBE_S, PROBES = 30, 10, 3
-"""A client whose machine is gone is told by the kernel: after so long it asks, so often."""
+"""Of a client whose machine may be gone: seconds until the kernel sends a first probe, seconds
+between probes, and probes without an answer that end the connection."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A policy and what is said of it.
+    """A policy, and its description for clients.
 
     Attributes:
-        answer: from observations (B, *shape), states (B, state) where there are some, and pending
-            actions (B, pending) where they are given, to values or actions, (B, n), or (B, H, n)
-            for consecutive ticks; and the states that it leaves, (B, state).
+        answer: takes observations (B, *shape), states (B, state) if there is a state, and pending
+            actions (B, pending) if it needs them. Returns values or actions, (B, n), or (B, H, n)
+            for consecutive ticks; and the next states (B, state) if there is a state.
         shape: of an observation.
         dtype: of its elements.
-        outputs: discrete actions, or components of one.
-        discrete: which of both.
-        state: numbers that the policy carries from one inference to the next.
-        pending: numbers of the pending actions that it is given.
+        outputs: number of discrete actions, or of components of a continuous action.
+        discrete: whether the actions are discrete.
+        state: size of the state that the policy carries from one inference to the next.
+        pending: size of the pending actions that the policy needs.
         about: further metadata.
     """
 
@@ -91,20 +93,20 @@ class Served:
         }
 
     def blank(self) -> Arrays:
-        """A question of zeros: those of the beginning, of which nothing is pending."""
+        """A question of zeros, with the state of the beginning and no pending action."""
         beside = (np.zeros(size, np.float32) for size in (self.state, self.pending) if size)
         return np.zeros(self.shape, self.dtype), *beside
 
     def question(self, message: Mapping[str, Any], carried: Floats) -> Arrays:
-        """What `answer` takes, of one question.
+        """The arguments of `answer` for one question.
 
         Args:
             message: of a client.
-            carried: (state,) that the last question of the same connection has left; for a client
-                that sends no state.
+            carried: (state,) after the last question of the same connection, for a client that
+                sends no state.
 
         Raises:
-            ProtocolError: something is missing, or something else is needed.
+            ProtocolError: an array is missing, or has another shape or kind of elements.
         """
         arrays = [_array(message, OBSERVATION, self.shape, self.dtype)]
         if self.state:
@@ -114,19 +116,19 @@ class Served:
             arrays.append(_array(message, PENDING, (self.pending,), carried.dtype))
         return tuple(arrays)
 
-    def said(self, answered: Answered) -> dict[str, Any]:
+    def answer_message(self, answered: Answered) -> dict[str, Any]:
         """The message that answers a question."""
-        (answer, *left), timing = answered.arrays, answered.timing
+        (answer, *next_state), timing = answered.arrays, answered.timing
         actions = np.atleast_2d(answer)
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             TIMING: {"infer_ms": timing.compute_s * 1e3, "queue_ms": timing.queue_s * 1e3}
         }
-        if left:
-            said[STATE] = left[0]
+        if next_state:
+            message[STATE] = next_state[0]
         if not self.discrete:
-            return {ACTIONS: actions, **said}
-        # Who knows no values finds the best action, too.
-        return {VALUES: answer, ACTIONS: actions.argmax(axis=-1, keepdims=True), **said}
+            return {ACTIONS: actions, **message}
+        # Clients that do not know `values` find the best action.
+        return {VALUES: answer, ACTIONS: actions.argmax(axis=-1, keepdims=True), **message}
 
 
 def _array(
@@ -144,7 +146,7 @@ def _array(
 
 @dataclass
 class Counts:
-    """What a server has done so far: answers, and the seconds that they took altogether."""
+    """What a server has done so far; the seconds are sums over all answers."""
 
     clients: int = 0
     answers: int = 0
@@ -159,8 +161,8 @@ class Counts:
         self.queue_s += answered.timing.queue_s
 
 
-class _Gone(Exception):
-    """Nobody waits for the answer any more."""
+class _ClientGoneError(Exception):
+    """The client that has asked is gone."""
 
 
 class PolicyServer:
@@ -169,8 +171,8 @@ class PolicyServer:
     Args:
         served: the policy.
         clock: time.
-        token: that clients must have. If None, everybody is served.
-        parallel: batches that are computed at the same time.
+        token: that clients must send. If None, every client is served.
+        parallel: number of batches that are computed at the same time.
     """
 
     def __init__(
@@ -183,21 +185,21 @@ class PolicyServer:
         self.counts = Counts()
 
     async def run(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve on a listening socket, over TLS if there is a context; ends soon after `stop`."""
+        """Serve on a listening socket, over TLS if `tls` is given, until soon after `stop`."""
         size = sum(each.nbytes for each in self._served.blank())
         server = await serve(
-            self._talk, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
+            self._serve_client, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
             process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
         )
         await self._stopped.wait()
         server.close()
         self._batcher.close()
-        # Nobody waits for a policy that hangs.
+        # A policy that hangs must not keep the server.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.wait_closed(), 2.0 * LEAVING_S)
 
     def stop(self) -> None:
-        """End `run`. From the event loop's thread."""
+        """End `run`. Called in the event loop's thread."""
         self._stopped.set()
 
     def stop_at_signals(self) -> None:
@@ -223,7 +225,7 @@ class PolicyServer:
         same = hmac.compare_digest(given.strip().encode(), self._token.encode())
         return same and scheme.lower() in ("api-key", "bearer")
 
-    async def _talk(self, connection: ServerConnection) -> None:
+    async def _serve_client(self, connection: ServerConnection) -> None:
         self.counts.clients += 1
         try:
             await connection.send(self._metadata)
@@ -232,7 +234,7 @@ class PolicyServer:
                 answer = await self._answer(connection, question, carried)
                 carried = answer.get(STATE, carried)
                 await connection.send(encode(answer))
-        except (ConnectionClosed, _Gone):
+        except (ConnectionClosed, _ClientGoneError):
             pass
         except ProtocolError as error:
             await self._refuse(connection, str(error))
@@ -249,7 +251,7 @@ class PolicyServer:
         question = self._served.question(decode(message), carried)
         answered = await _unless_gone(connection, self._batcher.submit(*question))
         self.counts.note(answered)
-        return self._served.said(answered)
+        return self._served.answer_message(answered)
 
     async def _refuse(self, connection: ServerConnection, reason: str) -> None:
         self.counts.refused += 1
@@ -261,7 +263,7 @@ class PolicyServer:
 
 
 async def _unless_gone(connection: ServerConnection, answer: Future[Answered]) -> Answered:
-    """An answer; it is called off, if nobody computes it yet, when its client goes."""
+    """Wait for an answer. If the client goes before its computation begins, it is cancelled."""
     asked = asyncio.wrap_future(answer)
     gone = asyncio.ensure_future(connection.wait_closed())
     try:
@@ -270,20 +272,21 @@ async def _unless_gone(connection: ServerConnection, answer: Future[Answered]) -
         gone.cancel()
         asked.cancel()
     if asked.cancelled():
-        raise _Gone
+        raise _ClientGoneError
     return asked.result()
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """Take the address to serve at.
+    """Bind a listening socket.
 
     Raises:
-        UserError: it cannot be had, or others can reach it and there is no token.
+        UserError: the address cannot be bound, or other machines can reach it and there is no
+            token.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.create_server((host, port), family=family)
-        # Connections inherit it.
+        # Connections inherit these options.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             (socket.TCP_KEEPIDLE, SILENT_S), (socket.TCP_KEEPINTVL, PROBE_S),

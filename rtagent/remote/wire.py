@@ -1,10 +1,10 @@
 """A connection to a policy server, and how it is made.
 
-Why it is correct. An attempt to connect runs in a thread of its own, for a name may take long to be
-looked up and a handshake to be answered; what came of it is fetched through a queue, in slices. An
-attempt that is no longer waited for ends by itself and closes what it has opened. A message that a
-cut link does not carry ends the connection: the kernel sees to it (`TCP_USER_TIMEOUT`), also while
-it is being sent. What the other side sends is bounded before it is read.
+Why it is correct. An attempt to connect runs in a thread of its own, since looking up a name and a
+handshake may take long; its outcome is fetched from a queue, in short waits. A client makes one
+attempt at a time, and fetches its outcome before the next. If a cut link does not carry a message,
+the kernel ends the connection (`TCP_USER_TIMEOUT`), also while the message is being sent. The size
+of a message from the other side is checked before it is read.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from rtagent.remote.protocol import ProtocolError, decode
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
 LARGEST_ANSWER = 16 << 20
 UNACKNOWLEDGED_S = 1.0
-"""A connection whose other machine confirms nothing for so long is given up, on a short way."""
+"""A connection is given up when the other machine confirms nothing for so long; for longer, over a
+slow link."""
 LEAVING_S = 0.2
 FIRST_OPEN_S = 5.0
-"""How long the first connection may take to be made, before it is known how long one takes."""
+"""How long the first attempt to connect may take, while nothing is known of the link."""
 LEAST_OPEN_S = 0.4
 OPEN_TIMES = 3.0
-"""So many times as long as the last one took may a further connection take."""
+"""A further attempt to connect may take so many times as long as the last connection took."""
 
 
 class LostError(Exception):
-    """There is no connection, or no longer; one line that says why."""
+    """There is no connection any more, or none was made; one line that says why."""
 
 
 class RefusedError(LostError):
-    """The server answers, and will not do; it need not be asked again at once."""
+    """The server answers and refuses; a further attempt will hardly change that."""
 
 
 class Wire(Protocol):
@@ -51,15 +52,12 @@ class Wire(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a message. Raises `LostError`."""
-        ...
 
     def receive(self, seconds: float) -> bytes | str | None:
-        """The next message; None if there is none by then. Raises `LostError`."""
-        ...
+        """The next message; None if none comes in this time. Raises `LostError`."""
 
     def close(self) -> None:
-        """Leave, without waiting for the other side."""
-        ...
+        """Close the connection without waiting for the other side."""
 
 
 class Dialer(Protocol):
@@ -67,11 +65,9 @@ class Dialer(Protocol):
 
     def dial(self) -> None:
         """Begin an attempt."""
-        ...
 
     def outcome(self, seconds: float) -> Wire | None:
-        """The connection; None if there is none by then. Raises `LostError` or `RefusedError`."""
-        ...
+        """The connection; None if the attempt goes on. Raises `LostError` or `RefusedError`."""
 
 
 class WebsocketWire:
@@ -89,7 +85,7 @@ class WebsocketWire:
         try:
             self._connection.send(data)
         except (websockets.WebSocketException, OSError) as error:
-            raise LostError(in_words(error)) from None
+            raise LostError(_reason(error)) from None
 
     def receive(self, seconds: float) -> bytes | str | None:
         try:
@@ -97,7 +93,7 @@ class WebsocketWire:
         except TimeoutError:
             return None
         except (websockets.WebSocketException, OSError) as error:
-            raise LostError(in_words(error)) from None
+            raise LostError(_reason(error)) from None
 
     def close(self) -> None:
         self._connection.close_socket()
@@ -107,8 +103,8 @@ class WebsocketDialer:
     """Connects to a policy server.
 
     Args:
-        address: `ws://host:port` or `wss://host:port`, a path if there is one.
-        token: of the server, if it wants one.
+        address: `ws://host:port` or `wss://host:port`, with a path if need be.
+        token: of the server. If None, none is sent.
         clock: time.
     """
 
@@ -134,15 +130,15 @@ class WebsocketDialer:
         try:
             self._outcomes.put(self._opened())
         except Exception as error:
-            # The way may have become longer.
+            # The link may have become slower.
             self._open_s = min(FIRST_OPEN_S, 2.0 * self._open_s)
-            lost = error if isinstance(error, LostError) else LostError(in_words(error))
+            lost = error if isinstance(error, LostError) else LostError(_reason(error))
             self._outcomes.put(lost)
 
     def _opened(self) -> WebsocketWire:
         began = self._clock.now()
         try:
-            # Entered and not left: older and newer versions of the package agree on this.
+            # Entered as a context, which works with older and newer versions of the package.
             connection = connect(
                 self._address, compression=None, max_size=LARGEST_ANSWER, proxy=None,
                 additional_headers=self._headers, open_timeout=self._open_s,
@@ -154,12 +150,12 @@ class WebsocketDialer:
             raise kind(_refusal(status)) from None
         except (websockets.InvalidHandshake, websockets.InvalidURI) as error:
             if isinstance(error.__cause__, EOFError | OSError):
-                # What stands before a server that is gone, such as a proxy, hangs up.
+                # A proxy before a server that is gone closes the connection.
                 raise LostError("the connection was closed at once") from None
-            raise RefusedError(f"no websocket there: {in_words(error)}") from None
+            raise RefusedError(f"no websocket there: {_reason(error)}") from None
         try:
             metadata = decode(connection.recv(self._open_s))
-            # A long way takes longer to repeat what was lost on it.
+            # Over a slow link, it takes longer until a lost packet was sent again.
             slow_s = OPEN_TIMES * (self._clock.now() - began)
             with contextlib.suppress(OSError):
                 connection.socket.setsockopt(
@@ -177,13 +173,13 @@ class WebsocketDialer:
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:
-    """The token of a policy server, if there is one.
+    """The token of a policy server; None if there is none.
 
     Args:
         environ: variables of the environment.
 
     Raises:
-        UserError: it cannot be sent.
+        UserError: the token cannot be sent.
     """
     token = environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()):
@@ -197,7 +193,7 @@ def _refusal(status: int) -> str:
     return f"the server answers with HTTP status {status}"
 
 
-def in_words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Why a connection failed, in one line."""
     if isinstance(error, websockets.ConnectionClosed):
         cause = error.__cause__ or error.__context__

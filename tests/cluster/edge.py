@@ -55,7 +55,8 @@ class Edge:
             "batch_size": 8, "n_step": 2, "learning_starts": 1, "precision": "float32", **learning,
         }
         self.config: Config = parse_config({
-            "learning": settings, "replay": {"capacity": capacity}, "cluster": {"replay": replay},
+            "learning": settings, "replay": {"capacity": capacity},
+            "cluster": {"replay": replay, "weights_every": 4},
         })
         self.blueprint = _blueprint(self.config, stack, actions)
         self.frames = FrameRing.private(self.blueprint, capacity)
@@ -67,7 +68,7 @@ class Edge:
                 priorities = Priorities.private(capacity, VirtualClock())
             self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
             self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
-        self.joining = Joining(name, self.config, self.blueprint, slots, weights_every=4)
+        self.joining = Joining(name, self.config, self.blueprint, slots)
         self._episode = episode
         self._tick = 0
 
@@ -100,40 +101,38 @@ class Direct:
         self.broken: Exception | None = None
         self.calls: list[str] = []
         self.waits: list[float] = []
-        self._open: dict[int, Any] = {}
-        self._asked: dict[int, ClusterLearner] = {}
-        self._count = 0
+        self._open: dict[int, tuple[ClusterLearner, Any]] = {}
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
-        self._count += 1
         self.calls.append(method)
-        self._asked[self._count] = self.learner
-        if self.broken is not None:
-            self._open[self._count] = self.broken
-            return self._count
-        try:
-            if method == "weights":
-                result = self.learner.weights(arguments[0])
-            else:
-                result = getattr(self.learner, method)(*arguments)
-        except Exception as error:
-            result = error
-        self._open[self._count] = result
-        return self._count
+        ticket = len(self.calls)
+        self._open[ticket] = self.learner, self._result(method, arguments)
+        return ticket
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        for ticket, result in self._open.items():
-            if isinstance(result, list) and self._asked[ticket] is not self.learner:
-                # Who was asked has died.
-                self._open[ticket] = ConnectionError("died")
-        done = [
-            (ticket, _answers(result) if isinstance(result, list) else result)
-            for ticket, result in self._open.items()
-            if not isinstance(result, list) or all(each.done() for each in result)
-        ]
-        for ticket, _ in done:
+        done: list[tuple[Hashable, Any]] = []
+        for ticket, (learner, result) in list(self._open.items()):
+            if not isinstance(result, list):
+                found = result
+            elif learner is not self.learner:
+                found = ConnectionError("the learner that was called has died")
+            elif all(each.done() for each in result):
+                found = _answers(result)
+            else:
+                continue
             del self._open[ticket]
+            done.append((ticket, found))
         return done
+
+    def _result(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        if self.broken is not None:
+            return self.broken
+        # Nobody waits for newer weights here.
+        given = arguments[:1] if method == "weights" else arguments
+        try:
+            return getattr(self.learner, method)(*given)
+        except Exception as error:
+            return error
 
     def wait(self, timeout_s: float) -> None:
         self.waits.append(timeout_s)

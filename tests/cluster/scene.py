@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 from rtagent.clock import VirtualClock
@@ -44,7 +45,7 @@ class Scene:
         self.exchanges = [
             Exchange(
                 remote, each.node, each.joining, lambda each=each: first_state(each), emulation,  # type: ignore[misc]
-                random.Random(seed).random, self.clock.now(),
+                random.Random(seed).random, self.clock.now(), self.clock.now(),
             )
             for remote, each in zip(self.remotes, edges, strict=True)
         ]
@@ -53,6 +54,12 @@ class Scene:
         self.paused: set[int] = set()
         self.updates: list[int] = []
         self.weights: list[Any] = []
+
+    def restart(self, folder: Path | None = None, identity: str | None = None) -> None:
+        """Put another learner into the place of the last one."""
+        self.learner = ClusterLearner(self.clock, folder, identity)
+        for remote in self.remotes:
+            remote.learner = self.learner
 
     def run(
         self, seconds: float, *, learn: int = 1, ticks: int = 1, collect: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster import ray_learner, ray_session
+from rtagent.cluster.calls import StartFailedError
 from rtagent.cluster.held_folder import WAIT_S, hold
 from rtagent.cluster.ray_checks import LostError
 from rtagent.errors import UserError
@@ -54,7 +55,7 @@ def test_a_second_learner_is_told_what_to_do(tmp_path: Path) -> None:
     os.close(held(tmp_path / "new"))
 
 
-def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+def test_a_learner_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     clock = Ending(held(tmp_path))
     found = hold(tmp_path, clock)
     assert found is not None
@@ -62,7 +63,7 @@ def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     os.close(found)
 
 
-def test_what_cannot_be_written_is_held_by_nobody(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_not_locked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert hold(tmp_path / "file" / "folder", VirtualClock()) is None
 
@@ -75,26 +76,6 @@ def test_a_learner_does_not_begin_in_the_folder_of_another(
     with pytest.raises(UserError, match="another learner writes"):
         ray_learner.LearnerActor(str(tmp_path))
     os.close(first)
-
-
-class Refused:
-    """Ray's handle of a learner that could not begin."""
-
-    status: Any
-    join: Any
-
-    def __init__(self) -> None:
-        self.status = self.join = self
-
-    def remote(self, *_: object) -> object:
-        return self
-
-
-class StillThere:
-    """A cluster that is."""
-
-    def check(self) -> None:
-        """Nothing is wrong."""
 
 
 def test_why_a_learner_could_not_begin_is_told_at_once(
@@ -111,10 +92,13 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(ray_session, "Watch", StillThere)
+    # The cluster is still there.
+    watch = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr(ray_session, "Watch", lambda: watch)
     monkeypatch.setattr(ray, "get", fail)
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
-    learner = ray_session.LearnerHandle(Refused())
+    call = SimpleNamespace(remote=lambda *_: object())
+    learner = ray_session.LearnerHandle(SimpleNamespace(status=call, join=call))
     # It would be asked for two minutes if Ray started it again.
     learner._patience_s = 0.0
     with pytest.raises(LostError) as caught:
@@ -122,5 +106,5 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     assert str(caught.value) == why
     learner.begin("join")
     ((_, found),) = learner.finished()
-    assert isinstance(found, ConnectionError)
+    assert isinstance(found, StartFailedError)
     assert str(found) == why

@@ -6,15 +6,21 @@ import heapq
 
 import pytest
 
-from rtagent.cluster.in_flight import LEAST, MOST_BYTES, InFlight, allowed, together
+from rtagent.cluster.in_flight import (
+    LEAST,
+    MOST_BYTES,
+    InFlight,
+    allowed_in_flight,
+    batches_per_call,
+)
 
 
 def test_the_rule() -> None:
-    assert allowed(100.0, 0.2, most=64) == LEAST + 25
-    assert allowed(100.0, 0.0, most=64) == LEAST
-    assert allowed(1000.0, 1.0, most=64) == 64
+    assert allowed_in_flight(100.0, 0.2, most=64) == LEAST + 25
+    assert allowed_in_flight(100.0, 0.0, most=64) == LEAST
+    assert allowed_in_flight(1000.0, 1.0, most=64) == 64
     # Two calls at the learner, and what the link holds.
-    assert allowed(400.0, 0.01, most=64, in_a_call=4) == LEAST * 4 + 5
+    assert allowed_in_flight(400.0, 0.01, most=64, per_call=4) == LEAST * 4 + 5
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ def test_the_rule() -> None:
     ],
 )
 def test_how_many_travel_in_a_call(rate: float, update_s: float, batches: int) -> None:
-    assert together(rate, update_s, most=64) == batches
+    assert batches_per_call(rate, update_s, most=64) == batches
 
 
 def drive(
@@ -46,7 +52,7 @@ def drive(
 
 
 def test_a_path_that_has_become_longer_is_noticed() -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     drive(in_flight, 0.02, work=0.02, seconds=5.0)
     before = in_flight.limit
     assert drive(in_flight, 0.2, work=0.02, seconds=60.0, start=5.0) > 40.0
@@ -56,7 +62,7 @@ def test_a_path_that_has_become_longer_is_noticed() -> None:
 
 @pytest.mark.parametrize("round_trip", [0.0, 0.02, 0.2])
 def test_the_delay_is_hidden(round_trip: float) -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     rate = drive(in_flight, round_trip, work=0.02, seconds=20.0)
     # Now and then the path is emptied, to see how long it is.
     assert rate == pytest.approx(1 / 0.02, rel=0.05)
@@ -71,27 +77,19 @@ def test_the_delay_is_hidden(round_trip: float) -> None:
     [(1000, 64, 16), (MOST_BYTES // 20, 20, 5), (MOST_BYTES // 3, 3, 1), (MOST_BYTES, LEAST, 1)],
 )
 def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     for answer in range(100):
         in_flight.sent(size)
         now = 0.001 * answer
         in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
     # The link has room for far more.
-    assert (in_flight.limit, in_flight.together) == (limit, in_a_call)
+    assert (in_flight.limit, in_flight.per_call) == (limit, in_a_call)
 
 
 def test_batches_that_have_grown_are_few_at_once() -> None:
-    in_flight = InFlight(most=64)
+    in_flight = InFlight()
     for answer in range(100):
         in_flight.sent(MOST_BYTES // 4 if answer == 99 else 1000)
         now = 0.001 * answer
         in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
     assert in_flight.limit == 4
-
-
-def test_after_a_cut_it_begins_anew() -> None:
-    in_flight = InFlight(most=64)
-    drive(in_flight, 0.2, work=0.02, seconds=5.0)
-    assert in_flight.limit > LEAST
-    in_flight.forget()
-    assert in_flight.limit == LEAST

@@ -19,7 +19,7 @@ from rtagent.memory.process_metrics import LearnerRecord
 from tests.cluster.edge import Edge
 from tests.cluster.scene import Scene, first_state
 
-APPLIED = Learned("applied", 8, 0.5, 1.0, 8, 64, 0.01, None, None)
+APPLIED = Learned("applied", 0.5, 1.0, 8, 64, 0.01, None, None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
     record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
     events: list[tuple[str, dict[str, Any]]] = []
     counting = LearnedRecord(record, lambda kind, **said: events.append((kind, said)))
-    bad = APPLIED._replace(outcome="skipped", transitions=0, loss=nan, norm=nan)
+    bad = APPLIED._replace(outcome="skipped", loss=nan, norm=nan)
     for at, learned in enumerate([
         APPLIED, bad, bad, APPLIED._replace(updates=9, samples=72, outcome="overflowed"),
         APPLIED._replace(updates=9, samples=72, loss=0.25), bad._replace(updates=9, samples=72),

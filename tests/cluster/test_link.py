@@ -17,7 +17,7 @@ def arrivals(direction: Direction, until: float, step: float = 0.001) -> list[tu
     return found
 
 
-def test_nothing_emulated_arrives_at_once() -> None:
+def test_without_emulation_messages_arrive_at_once() -> None:
     direction = Direction(Emulation(), random.random)
     direction.send(1.0, 10**9, "a")
     assert direction.arrived(1.0) == ["a"]
@@ -42,7 +42,7 @@ def test_bandwidth_is_shared_in_order() -> None:
     assert [at for at, _ in found] == pytest.approx([0.008, 0.016, 0.024], abs=0.0011)
 
 
-def test_what_is_lost_never_arrives() -> None:
+def test_a_lost_message_never_arrives() -> None:
     direction = Direction(Emulation(loss=0.25), random.Random(0).random)
     for index in range(2000):
         direction.send(0.0, 1, index)

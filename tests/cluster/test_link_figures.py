@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.link_figures import OVER_S, LinkFigures
 from tests.cluster.edge import Edge
@@ -85,7 +84,7 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
         assert reports[-1]["alpha"] is None
         remote.broken = None
     else:
-        remote.learner = told.scene.learner = ClusterLearner(told.scene.clock, None)
+        told.scene.restart()
     before = reports[-1]["nodes"][0]["learned"]
     while reports[-1]["nodes"][0]["learned"] == before:
         reports.append(told.run(REPORT_S))

@@ -1,4 +1,4 @@
-"""Whether a cluster can be joined: what is no cluster, and other versions; without a cluster."""
+"""Why a cluster cannot be joined: no cluster, no token, other versions; without Ray's processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rtagent.cluster.gateway import cut_since
 from rtagent.errors import UserError
 
 SETTINGS_FRAME = b"\0\0\0\4"
-"""How one who speaks as Ray does begins."""
+"""How a server begins that speaks HTTP/2, as Ray does."""
 
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """The address of one who answers so once. If None, it never answers."""
+    """The address of a server that answers so once. If None, it never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         over = threading.Event()
 
@@ -43,18 +43,18 @@ def answering(answer: bytes | None) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"HTTP/1.0 400 Bad Request", "who answers there is not the head of one"),
-        (b"", "who answers there is not the head of one"),
+        (b"HTTP/1.0 400 Bad Request", "the server there is not the head of a cluster"),
+        (b"", "the server there is not the head of a cluster"),
         (None, "timed out"),
     ],
 )
-def test_who_is_no_head_is_told_of_at_once(
+def test_a_server_that_is_no_head_is_reported_at_once(
     answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_checks, "ANSWER_S", 0.2)
     with answering(answer) as address:
         with pytest.raises(UserError) as found:
-            ray_checks.look(address)
+            ray_checks.find_cluster(address)
         told = str(found.value)
         assert told.startswith(f"no Ray cluster at {address}: {why}; ")
         assert "ray start --head" in told
@@ -70,14 +70,14 @@ def test_who_is_no_head_is_told_of_at_once(
         ("\udcff", "the token for X is not printable ASCII: write"),
     ],
 )
-def test_a_token_that_cannot_be_sent_is_told_of(
+def test_a_token_that_cannot_be_sent_is_reported(
     token: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN", token or "")
     with answering(SETTINGS_FRAME) as address, pytest.raises(UserError) as found:
-        ray_checks.look(address)
+        ray_checks.find_cluster(address)
     assert str(found.value).startswith(why.replace("X", f"the Ray cluster at {address}"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cluster import ray_session
-from rtagent.cluster.ray_checks import Cluster, NodeHere
+from rtagent.cluster.ray_checks import Cluster, LocalNode
 from rtagent.errors import UserError
 
 
@@ -35,14 +35,14 @@ def test_a_node_is_started_unless_it_lives(
     resources: dict[str, float], folders: list[str], starts: bool, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = {each: NodeHere("192.0.2.1", str(tmp_path / each)) for each in folders}
+    here = {each: LocalNode("192.0.2.1", str(tmp_path / each)) for each in folders}
     started: list[dict[str, float]] = []
-    monkeypatch.setattr(ray_session, "look", lambda _: Cluster("a", here))
+    monkeypatch.setattr(ray_session, "find_cluster", lambda _: Cluster("a", here))
     monkeypatch.setattr(
         ray_session, "end_descendants_with_this_process", lambda: tmp_path / "own"
     )
     monkeypatch.setattr(
         ray_session, "_start_node", lambda _, resources, __: started.append(resources)
     )
-    ray_session._have_node("192.0.2.1:6379", resources, lambda: None)
+    ray_session._ensure_node("192.0.2.1:6379", resources, lambda: None)
     assert started == ([resources] if starts else [])

@@ -61,7 +61,7 @@ def owner() -> Iterator[Owner]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_is_sent_to_the_group_that_it_has_left_reaches_the_owner(number: int) -> None:
+def test_signals_to_the_old_group_reach_the_owner(number: int) -> None:
     """As Ctrl-C in a terminal does, where a shell without job control has started it."""
     # What is ignored here, as under nohup, the shell could not catch.
     before = signal.signal(number, signal.SIG_DFL)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.forwarding_node import TICKS_PER_CALL
-from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
+from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
@@ -75,7 +75,7 @@ def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int
     assert 0 < counts.samples <= scene.learner.status()["nodes"][0]["learned"]
 
 
-def test_what_the_ring_lost_before_its_turn_is_counted_and_passed_over(arrived: list[int]) -> None:
+def test_ticks_that_the_ring_lost_before_they_were_sent_are_counted(arrived: list[int]) -> None:
     world = baseline(capacity=256)
     scene = Scene(world)
     scene.run(1.0)
@@ -110,18 +110,18 @@ def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> N
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.run(2.0)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(4.0)
     assert scene.exchanges[0].connected
     assert mirror(scene).replay.index.span[0] == 0
     check_nothing_is_missing(scene, world)
 
 
-def test_what_travels_late_was_not_generated_late() -> None:
+def test_ticks_that_are_sent_late_do_not_change_the_rate() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
     scene.run(5.0)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(1.5)
     # By these rates the learner divides a batch among the nodes.
     assert scene.learner.status()["nodes"][0]["rate"] == pytest.approx(100.0, rel=0.1)
@@ -134,22 +134,15 @@ def test_what_is_generated_is_counted_without_a_learner() -> None:
     assert len(here) <= world.node.generated <= 100
 
 
-def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
+def test_while_learning_is_paused_ticks_are_sent() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
-    exchange = scene.exchanges[0]
-    for _ in range(200):
-        world.play(1)
-        exchange.advance(scene.clock.now())
-        if exchange.room:
-            exchange.make(scene.settings, learn=False)
-            exchange.send(scene.clock.now())
-        scene.learner.step(0.0)
-        scene.clock.advance(STEP_S)
+    scene.paused = {0}
+    scene.run(2.0)
     assert world.node.counts.shipped > 200 - 2 * TICKS_PER_CALL
     assert world.node.counts.shipped == mirror(scene).expected
     assert scene.learner.status()["batches"] == 0
-    assert exchange.learned() == []
+    assert scene.updates == []
 
 
 def test_a_daemon_that_is_paused_costs_the_others_one_wait() -> None:
@@ -195,7 +188,7 @@ def test_nodes_of_both_kinds_feed_one_learner() -> None:
     {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
     {"numbers": np.zeros(1, np.int64)},
 ])
-def test_what_is_no_tick_is_refused(change: dict[str, Any]) -> None:
+def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
     scene = Scene(world)
     scene.run(0.1, learn=False)

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from rtagent.cluster.calls import StartFailedError
+from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
-from rtagent.cluster.message import Message, pack
+from rtagent.cluster.message import Message
 from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
+from rtagent.processes.restart_policy import WELL_S
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene, first_state
 
@@ -26,24 +29,36 @@ def test_a_learner_that_was_started_again_is_joined_anew() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
     count = len(scene.updates)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(2.0)
     assert scene.remotes[0].calls.count("join") == 2
     assert scene.exchanges[0].connected
     assert len(scene.updates) > count + 50
 
 
+def test_a_new_session_measures_the_link_anew() -> None:
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=0.2))
+    exchange, calls = scene.exchanges[0], scene.remotes[0].calls
+    scene.run(6.0)
+    assert exchange.in_flight.limit > LEAST
+    scene.restart()
+    while calls.count("join") == 1:
+        scene.run(STEP_S)
+    scene.run(0.15)
+    assert exchange.connected
+    assert exchange.in_flight.limit == LEAST
+
+
 def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     world = Edge()
     scene = Scene(world)
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path, "one")
+    scene.restart(tmp_path, "one")
     scene.run(1.0)
     assert scene.learner.save_if_due(0.0) is not None
     saved = 7 + scene.learner.status()["batches"]
     scene.run(1.0)
     before = len(scene.updates)
-    again = ClusterLearner(scene.clock, tmp_path, "one")
-    scene.remotes[0].learner = scene.learner = again
+    scene.restart(tmp_path, "one")
     scene.run(2.0)
     # What the first had answered may come, and then what the second learns, from the checkpoint on.
     rest = scene.updates[before:]
@@ -51,20 +66,20 @@ def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -
     assert rest[start] == saved + 1
     assert rest[start:] == list(range(rest[start], rest[-1] + 1))
     assert scene.remotes[0].calls.count("begin") == 1
-    learned = again.status()
+    learned = scene.learner.status()
     assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
 
 
 @pytest.mark.parametrize("stack", [2, 3])
 def test_a_learner_leaves_the_checkpoints_of_others_alone(stack: int, tmp_path: Path) -> None:
     earlier = Scene(Edge(stack=stack))
-    earlier.remotes[0].learner = earlier.learner = ClusterLearner(earlier.clock, tmp_path, "one")
+    earlier.restart(tmp_path, "one")
     earlier.run(1.0)
     assert earlier.learner.save_if_due(0.0) is not None
     scene = Scene(Edge())
     # It has died before it had written one, and is started again.
     for _ in range(2):
-        scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path, "two")
+        scene.restart(tmp_path, "two")
         scene.run(3.0)
         assert scene.exchanges[0].connected
     assert scene.remotes[0].calls.count("begin") == 2
@@ -72,7 +87,7 @@ def test_a_learner_leaves_the_checkpoints_of_others_alone(stack: int, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_lost_it_begins_learns_and_hands_out_its_state(seed: int) -> None:
+def test_over_a_lossy_link_it_begins_learns_and_sends_its_state(seed: int) -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.02, loss=0.3), seed=seed)
     exchange = scene.exchanges[0]
     for _ in range(200):
@@ -167,12 +182,12 @@ def test_after_half_a_minute_without_a_link_it_learns_on() -> None:
     assert exchange.lost(scene.clock.now())
 
 
-def test_a_session_that_is_over_says_nothing() -> None:
+def test_results_of_a_session_that_is_over_are_ignored() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0))
     scene.run(8.0)
     assert scene.weights
     # What is on its way to the old learner, and comes back from it, is of no session any more.
-    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.restart()
     scene.run(12.0)
     assert scene.remotes[0].calls.count("join") == 2
     scene.weights.clear()
@@ -192,7 +207,7 @@ def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -
         again.offer("a", scene.learner._nodes["a"].number, [share.block])
 
 
-def test_who_is_silent_generates_nothing() -> None:
+def test_a_silent_node_has_a_rate_of_zero() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(5.0)
     assert scene.learner.status()["nodes"][0]["rate"] > 0.0
@@ -200,21 +215,31 @@ def test_who_is_silent_generates_nothing() -> None:
     assert scene.learner.status()["nodes"][0]["rate"] == 0.0
 
 
-def test_who_is_gone_for_long_is_forgotten() -> None:
+def test_a_node_that_is_gone_for_long_is_forgotten_with_its_frames() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
     assert share is not None
     number = scene.learner._nodes["a"].number
-    (waits,) = scene.learner.offer("a", number, [share.block])
-    scene.clock.advance(61.0)
+    (answer,) = scene.learner.offer("a", number, [share.block])
+    scene.clock.advance(FORGOTTEN_S + 1.0)
+    assert not scene.learner.step(0.0)
+    assert scene.learner.status()["nodes"] == []
+    with pytest.raises(UserError, match="join anew"):
+        answer.result(0)
+
+
+def test_a_replay_at_the_learner_is_kept_until_another_node_joins() -> None:
+    scene = Scene(Edge(name="a", replay="learner"))
+    scene.run(1.0)
+    scene.clock.advance(FORGOTTEN_S + 1.0)
+    scene.learner.step(0.0)
+    assert [node["id"] for node in scene.learner.status()["nodes"]] == ["a"]
     scene.learner.join(Edge(name="b").joining)
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
-    with pytest.raises(UserError, match="join anew"):
-        waits.result(0)
 
 
-def test_a_cut_is_told_with_its_reason_and_its_beginning() -> None:
+def test_a_cut_has_its_reason_and_its_beginning() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
     scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
@@ -232,15 +257,15 @@ def test_a_cut_is_told_with_its_reason_and_its_beginning() -> None:
     assert exchange.reason is None
 
 
-def test_a_learner_that_says_nothing_is_cut() -> None:
+def test_a_learner_that_answers_but_does_not_learn_is_connected() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
+    # Calls for weights are still answered: the link is there, the learner is slow.
     scene.run(6.0, learn=0)
-    # Weights are still asked for and answered: the link is there, the learner is slow.
     assert scene.exchanges[0].connected
 
 
-def test_it_waits_no_longer_than_for_what_arrives_next() -> None:
+def test_it_waits_until_the_next_arrival_at_most() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.1))
     exchange, remote = scene.exchanges[0], scene.remotes[0]
     exchange.wait(0.03, scene.clock.now())
@@ -278,7 +303,7 @@ def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
     assert scene.remotes[0].calls.count("join") == 2
 
 
-def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
+def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
     joined = scene.learner.join(scene.edges[0].joining)
@@ -294,7 +319,7 @@ def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
-def test_what_a_node_has_generated_is_known_before_it_sends_anything(replay: str) -> None:
+def test_a_node_says_what_it_has_generated_when_it_joins(replay: str) -> None:
     world = Edge(replay=replay)
     world.play(100)
     scene = Scene(world)
@@ -304,7 +329,7 @@ def test_what_a_node_has_generated_is_known_before_it_sends_anything(replay: str
     assert told == pytest.approx(world.node.generated, abs=25)
 
 
-def test_a_thousand_nodes_have_room_in_what_is_said_of_the_link() -> None:
+def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
     exchange, node = scene.exchanges[0], scene.learner.status()["nodes"][0]
@@ -339,8 +364,25 @@ def test_another_version_is_refused() -> None:
         scene.learner.join(replace(Edge(name="b").joining, version="9.9"))
 
 
-def test_a_session_of_before_is_refused() -> None:
+def test_a_paused_daemon_keeps_its_session_when_another_joins() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(1.0)
+    scene.paused = {0}
+    scene.run(FORGOTTEN_S + 5.0, ticks=0)
+    scene.learner.join(Edge(name="b").joining)
+    scene.paused = set()
+    scene.run(1.0)
+    assert scene.remotes[0].calls.count("join") == 1
+    assert len(scene.updates) > 50
+
+
+def test_a_learner_that_could_not_begin_is_looked_for_anew_soon() -> None:
     scene = Scene(Edge())
-    scene.run(0.5)
-    with pytest.raises(UserError, match="join anew"):
-        scene.learner.offer("edge", 99, [pack({"seq": 0}, {})])
+    exchange = scene.exchanges[0]
+    scene.remotes[0].broken = StartFailedError("another learner writes its checkpoints there")
+    # A process that ends sooner would count as one that cannot work.
+    scene.run(WELL_S)
+    assert not exchange.lost(scene.clock.now())
+    scene.run(10.0)
+    assert exchange.lost(scene.clock.now())
+    assert exchange.reason == "another learner writes its checkpoints there"

@@ -15,13 +15,54 @@ from websockets.sync.server import ServerConnection, serve
 
 from rtagent.clock import MonotonicClock
 from rtagent.remote.server import PolicyServer, Served, listen
+from rtagent.remote.wire import WebsocketDialer, Wire
 
 SHAPE = (2, 3)
+
+
+def dialled(address: str, token: str | None = None) -> Wire:
+    """A connection of our client."""
+    dialer = WebsocketDialer(address, token, MonotonicClock())
+    dialer.dial()
+    found = dialer.outcome(30.0)
+    assert found is not None
+    return found
+
+
+def received(wire: Wire) -> bytes | str:
+    """The next message of a server."""
+    message = wire.receive(30.0)
+    assert message is not None
+    return message
 
 
 def first_of_three(observations: np.ndarray) -> np.ndarray:
     """Prefers the action that the first number of each observation names, of three."""
     return np.eye(3, dtype=np.float32)[observations[:, 0, 0].astype(int)]
+
+
+def ask(wire: Wire, question: bytes) -> bytes | str:
+    """What a server says to a question."""
+    wire.send(question)
+    return received(wire)
+
+
+class Waiting:
+    """A policy as `first_of_three` that answers when it is let go.
+
+    Attributes:
+        sizes: of the batches that it has begun.
+        go: lets it answer.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.go = threading.Event()
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        self.sizes.append(len(observations))
+        self.go.wait(60.0)
+        return first_of_three(observations)
 
 
 def served(answer: Callable[..., Any] = first_of_three, **changes: Any) -> Served:

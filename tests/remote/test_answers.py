@@ -112,7 +112,7 @@ def test_bad_answers_are_refused_in_one_line(terms: Terms, actions: Any, reason:
     assert "\n" not in str(refused.value)
 
 
-def test_times_are_believed_where_they_can_be() -> None:
+def test_times_that_make_no_sense_count_as_zero() -> None:
     assert timing_of({"server_timing": {"infer_ms": 80.0, "queue_ms": 5}}) == Timing(0.08, 0.005)
     for said in ({}, {"server_timing": 3}, {"server_timing": {"infer_ms": "x", "queue_ms": -1.0}},
                  {"server_timing": {"infer_ms": float("nan")}}):
@@ -120,8 +120,8 @@ def test_times_are_believed_where_they_can_be() -> None:
 
 
 def test_the_state_that_is_left_is_as_large_as_agreed_and_finite() -> None:
-    found = RECURRENT.left({"policy_state": np.arange(4)})
+    found = RECURRENT.next_state({"policy_state": np.arange(4)})
     assert (found.dtype, found.tolist()) == (np.float32, [0.0, 1.0, 2.0, 3.0])
     for wrong in (None, np.zeros(3), np.zeros((1, 4)), np.array([0.0, np.nan, 0.0, 0.0])):
         with pytest.raises(ProtocolError, match="'policy_state'"):
-            RECURRENT.left({"policy_state": wrong})
+            RECURRENT.next_state({"policy_state": wrong})

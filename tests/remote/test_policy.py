@@ -126,6 +126,13 @@ class Bench:
             pass
         return found
 
+    def ask_for(self, seconds: float) -> None:
+        """Ask for so long; then the process is told to leave."""
+        self.leave_at = self.clock.now() + seconds
+        with pytest.raises(Told):
+            self.answer()
+        self.leave_at = float("inf")
+
     def ask_in_vain(self) -> None:
         """Ask once what is answered late."""
         self.server.takes = lambda: SLOW_S
@@ -189,17 +196,13 @@ def test_a_cut_link_is_tried_again_and_again_and_told_once() -> None:
     bench = Bench()
     bench.answer()
     bench.server.refusal = LostError("connection refused")
-    cut = bench.clock.now()
-    bench.leave_at = cut + 10.0
-    with pytest.raises(Told):
-        bench.answer()
+    bench.ask_for(10.0)
     assert bench.record.connected == 0
     waits = np.diff(bench.server.dialled)
     assert waits.max() <= LONGEST_PAUSE_S + DIALLED_S + 1e-9
     assert np.diff(bench.beats).max() <= LONGEST_PAUSE_S
     assert [kind for kind, _ in bench.events] == ["remote_answers", "remote_lost"]
     assert bench.events[1][1] == {"reason": "connection refused"}
-    bench.leave_at = float("inf")
     back = bench.clock.now()
     bench.server.refusal = None
     bench.answer()
@@ -210,9 +213,7 @@ def test_a_cut_link_is_tried_again_and_again_and_told_once() -> None:
 def test_without_a_server_there_is_one_line_and_the_process_beats_and_leaves() -> None:
     bench = Bench()
     bench.server.refusal = LostError("connection refused")
-    bench.leave_at = bench.clock.now() + 60.0
-    with pytest.raises(Told):
-        bench.ask()
+    bench.ask_for(60.0)
     assert [kind for kind, _ in bench.events] == ["remote_lost"]
     assert len(bench.beats) > 100
 
@@ -220,9 +221,7 @@ def test_without_a_server_there_is_one_line_and_the_process_beats_and_leaves() -
 def test_a_refusal_is_tried_again_seldom() -> None:
     bench = Bench()
     bench.server.refusal = RefusedError("the server refuses the token (RTAGENT_REMOTE_TOKEN)")
-    bench.leave_at = bench.clock.now() + 60.0
-    with pytest.raises(Told):
-        bench.ask()
+    bench.ask_for(60.0)
     assert len(bench.server.dialled) <= 60.0 / REFUSED_PAUSE_S + 1
     assert len(bench.events) == 1
     assert np.diff(bench.beats).max() <= SLICE_S + DIALLED_S + 1e-9
@@ -231,9 +230,7 @@ def test_a_refusal_is_tried_again_seldom() -> None:
 def test_a_server_of_other_actions_is_left() -> None:
     bench = Bench()
     bench.server.metadata = {"outputs": 7}
-    bench.leave_at = bench.clock.now() + 20.0
-    with pytest.raises(Told):
-        bench.ask()
+    bench.ask_for(20.0)
     assert bench.server.open == 0
     assert bench.events == [("remote_lost", {
         "reason": "the server's policy has 7 actions, and the environment has 3"
@@ -353,9 +350,7 @@ def test_a_cut_link_ends_both_connections() -> None:
     bench.answer()
     bench.ask_in_vain()
     bench.server.refusal = LostError("connection refused")
-    bench.leave_at = bench.clock.now() + 5.0
-    with pytest.raises(Told):
-        bench.answer()
+    bench.ask_for(5.0)
     assert bench.server.open == bench.record.in_flight == 0
 
 

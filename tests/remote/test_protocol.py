@@ -92,7 +92,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_else_comes_is_refused_in_one_line(name: str) -> None:
+def test_other_bytes_are_refused_in_one_line(name: str) -> None:
     data, reason = HOSTILE[name]
     with pytest.raises(ProtocolError) as refused:
         decode(data)
@@ -104,7 +104,7 @@ def test_whatever_else_comes_is_refused_in_one_line(name: str) -> None:
 @pytest.mark.parametrize(
     "array", [np.array([object()]), np.array(["a"]), np.zeros(2, np.complex64)]
 )
-def test_what_cannot_travel_is_not_sent(array: np.ndarray) -> None:
+def test_arrays_of_other_kinds_are_not_sent(array: np.ndarray) -> None:
     with pytest.raises(ValueError, match="cannot be sent"):
         encode({"a": array})
 

@@ -24,12 +24,20 @@ from rtagent.remote.wire import (
     LostError,
     RefusedError,
     WebsocketDialer,
-    Wire,
     token_of,
 )
 from tests.conftest import eventually
 from tests.ports import free_port
-from tests.remote.serving import SHAPE, openpi_like, policy_server, served
+from tests.remote.serving import (
+    SHAPE,
+    Waiting,
+    ask,
+    dialled,
+    openpi_like,
+    policy_server,
+    received,
+    served,
+)
 
 TOKEN = "secret" * 8
 
@@ -38,25 +46,6 @@ def seen(action: int) -> np.ndarray:
     found = np.zeros(SHAPE, np.float32)
     found[0, 0] = action
     return found
-
-
-def dialled(address: str, token: str | None = None) -> Wire:
-    dialer = WebsocketDialer(address, token, MonotonicClock())
-    dialer.dial()
-    found = dialer.outcome(10.0)
-    assert found is not None
-    return found
-
-
-def ask(wire: Wire, question: bytes) -> bytes | str:
-    wire.send(question)
-    return received(wire)
-
-
-def received(wire: Wire) -> bytes | str:
-    message = wire.receive(10.0)
-    assert message is not None
-    return message
 
 
 def test_an_unmodified_client_is_served() -> None:
@@ -90,8 +79,8 @@ def test_our_client_asks_a_server_like_openpis() -> None:
     with openpi_like(infer) as address:
         wire = dialled(address)
         terms = Terms(2, discrete=False).agreed(wire.metadata)
-        wire.send(encode({"observation": np.array([0.25, -0.5, 9.0])}))
-        np.testing.assert_array_equal(terms.read(decode(received(wire))), [[0.25, -0.5]] * 10)
+        answer = ask(wire, encode({"observation": np.array([0.25, -0.5, 9.0])}))
+        np.testing.assert_array_equal(terms.read(decode(answer)), [[0.25, -0.5]] * 10)
         wire.close()
 
 
@@ -103,7 +92,7 @@ def counting(observations: np.ndarray, states: np.ndarray, *_: np.ndarray) -> tu
 RECURRENT: dict[str, Any] = {"answer": counting, "state": 2}
 
 
-def test_a_state_travels_and_who_sends_none_has_one_of_its_own() -> None:
+def test_a_client_that_sends_no_state_has_one_of_its_own() -> None:
     with policy_server(served(**RECURRENT)) as (address, _):
         clients = [WebsocketClientPolicy(address) for _ in range(2)]
         assert clients[0].get_server_metadata()["policy_state"] == 2
@@ -141,19 +130,13 @@ def test_the_token_is_taken_in_both_ways(header: str) -> None:
         assert msgpack_numpy.unpackb(connection.recv())["outputs"] == 3
 
 
-@pytest.mark.parametrize("header", ["", f"Basic {TOKEN}", "Bearer", TOKEN, f"Bearer {TOKEN}x"])
-def test_without_the_token_there_is_nothing(header: str) -> None:
+@pytest.mark.parametrize("headers", [
+    [""], [f"Basic {TOKEN}"], ["Bearer"], [TOKEN], [f"Bearer {TOKEN}x"], [f"Bearer {TOKEN}"] * 2,
+])
+def test_without_the_token_or_with_two_there_is_nothing(headers: list[str]) -> None:
     with policy_server(served(), TOKEN) as (address, server):
         with pytest.raises(websockets.InvalidStatus, match="401"):
-            connect(address, additional_headers={"Authorization": header})
-        assert server.counts.refused == 1
-
-
-def test_a_token_that_is_given_twice_is_none() -> None:
-    with policy_server(served(), TOKEN) as (address, server):
-        twice = [("Authorization", f"Bearer {TOKEN}")] * 2
-        with pytest.raises(websockets.InvalidStatus, match="401"):
-            connect(address, additional_headers=twice)
+            connect(address, additional_headers=[("Authorization", each) for each in headers])
         assert server.counts.refused == 1
 
 
@@ -172,14 +155,14 @@ def test_a_server_of_another_protocol_is_one_line(metadata: bytes | str, reason:
         dialled(address)
 
 
-def test_who_is_not_there_is_one_line() -> None:
+def test_an_address_without_a_server_is_reported_in_one_line() -> None:
     with pytest.raises(LostError, match="refused"):
         dialled(f"ws://127.0.0.1:{free_port()}")
     with pytest.raises(LostError, match=r"^[^\n]+$"):
         dialled("ws://no-such-name.invalid:1")
 
 
-def test_who_hangs_up_at_once_may_be_a_proxy_whose_server_will_be_back() -> None:
+def test_a_connection_that_is_closed_at_once_is_lost_not_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         hanging_up = threading.Thread(target=lambda: sock.accept()[0].close())
         hanging_up.start()
@@ -192,9 +175,8 @@ def test_who_hangs_up_at_once_may_be_a_proxy_whose_server_will_be_back() -> None
 def test_a_huge_answer_is_not_read() -> None:
     with openpi_like(lambda _: b"\0" * (64 << 20)) as address:
         wire = dialled(address)
-        wire.send(encode({"observation": seen(0)}))
         with pytest.raises(LostError, match="larger than 16 MiB"):
-            received(wire)
+            ask(wire, encode({"observation": seen(0)}))
 
 
 def test_a_huge_question_is_not_read() -> None:
@@ -216,9 +198,8 @@ def test_a_huge_question_is_not_read() -> None:
 def test_a_bad_question_is_answered_with_its_reason(question: bytes, reason: str) -> None:
     with policy_server(served(**RECURRENT)) as (address, server):
         wire = dialled(address)
-        wire.send(question)
         with pytest.raises(ProtocolError, match=reason):
-            decode(received(wire))
+            decode(ask(wire, question))
         with pytest.raises(LostError):
             received(wire)
         assert server.counts.refused == 1
@@ -231,61 +212,46 @@ def test_a_policy_that_fails_ends_that_connection_alone() -> None:
     with policy_server(served(fails)) as (address, _):
         for _ in range(2):
             wire = dialled(address)
-            wire.send(encode({"observation": seen(0)}))
             with pytest.raises(ProtocolError, match="no memory on the accelerator"):
-                decode(received(wire))
+                decode(ask(wire, encode({"observation": seen(0)})))
 
 
-def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
-    sizes: list[int] = []
-    go = threading.Event()
-
-    def slow(observations: np.ndarray) -> np.ndarray:
-        sizes.append(len(observations))
-        go.wait(30.0)
-        return np.eye(3, dtype=np.float32)[observations[:, 0, 0].astype(int)]
-
-    with policy_server(served(slow)) as (address, server), ThreadPoolExecutor(6) as pool:
+def test_questions_that_wait_are_answered_in_one_batch() -> None:
+    policy = Waiting()
+    with policy_server(served(policy)) as (address, server), ThreadPoolExecutor(6) as pool:
         wires = [dialled(address) for _ in range(6)]
 
         def answer(action: int) -> int:
-            wires[action].send(encode({"observation": seen(action % 3)}))
-            return int(decode(received(wires[action]))["actions"][0, 0])
+            answer = ask(wires[action], encode({"observation": seen(action % 3)}))
+            return int(decode(answer)["actions"][0, 0])
 
         first = pool.submit(answer, 0)
-        eventually(lambda: bool(sizes), "the first batch has begun")
+        eventually(lambda: bool(policy.sizes), "the first batch has begun")
         others = [pool.submit(answer, action) for action in range(1, 6)]
         eventually(lambda: len(server._batcher._waiting) == 5, "the others wait")
-        go.set()
+        policy.go.set()
         assert [each.result(30.0) for each in (first, *others)] == [0, 1, 2, 0, 1, 2]
         for wire in wires:
             wire.close()
-    assert sizes == [1, 5]
+    assert policy.sizes == [1, 5]
 
 
-def test_who_has_gone_is_not_answered_and_not_counted() -> None:
-    sizes: list[int] = []
-    go = threading.Event()
-
-    def slow(observations: np.ndarray) -> np.ndarray:
-        sizes.append(len(observations))
-        go.wait(30.0)
-        return np.zeros((len(observations), 3), np.float32)
-
-    with policy_server(served(slow)) as (address, server):
+def test_questions_of_clients_that_are_gone_are_cancelled() -> None:
+    policy = Waiting()
+    with policy_server(served(policy)) as (address, server):
         wires = [dialled(address) for _ in range(5)]
         wires[0].send(encode({"observation": seen(0)}))
-        eventually(lambda: bool(sizes), "the first batch has begun")
+        eventually(lambda: bool(policy.sizes), "the first batch has begun")
         for wire in wires[1:]:
             wire.send(encode({"observation": seen(0)}))
         eventually(lambda: len(server._batcher._waiting) == 4, "the others wait")
         for wire in wires[1:]:
             wire.close()
         eventually(lambda: server.counts.clients == 1, "they are gone")
-        go.set()
+        policy.go.set()
         received(wires[0])
         wires[0].close()
-    assert sizes == [1]
+    assert policy.sizes == [1]
 
 
 def test_a_link_that_has_become_slow_is_waited_for() -> None:
@@ -311,42 +277,28 @@ def test_a_token_is_what_can_be_sent(given: str, token: Any) -> None:
 
 
 def test_several_batches_at_once_where_the_policy_waits() -> None:
-    begun: list[int] = []
-    go = threading.Event()
-
-    def waits(observations: np.ndarray) -> np.ndarray:
-        begun.append(len(observations))
-        go.wait(30.0)
-        return np.zeros((len(observations), 3), np.float32)
-
-    with policy_server(served(waits), parallel=3) as (address, _), ThreadPoolExecutor(3) as pool:
+    policy = Waiting()
+    with policy_server(served(policy), parallel=3) as (address, _), ThreadPoolExecutor(3) as pool:
         found = []
         for number in range(1, 4):
             client = WebsocketClientPolicy(address)
             found.append(pool.submit(client.infer, {"observation": seen(0)}))
-            eventually(lambda number=number: len(begun) == number, "a batch has begun")
-        go.set()
+            eventually(lambda number=number: len(policy.sizes) == number, "a batch has begun")
+        policy.go.set()
         assert all("values" in each.result(30.0) for each in found)
-    assert begun == [1, 1, 1]
+    assert policy.sizes == [1, 1, 1]
 
 
 def test_a_policy_that_hangs_does_not_keep_the_server() -> None:
-    begun, go = threading.Event(), threading.Event()
-
-    def hangs(observations: np.ndarray) -> np.ndarray:
-        begun.set()
-        go.wait(60.0)
-        return np.zeros((len(observations), 3), np.float32)
-
-    clock = MonotonicClock()
-    with policy_server(served(hangs)) as (address, _):
+    policy, clock = Waiting(), MonotonicClock()
+    with policy_server(served(policy)) as (address, _):
         wires = [dialled(address) for _ in range(2)]
         for wire in wires:
             wire.send(encode({"observation": seen(0)}))
-        assert begun.wait(30.0)
+        eventually(lambda: bool(policy.sizes), "it has begun")
         left = clock.now()
     assert clock.now() - left < 30.0
-    go.set()
+    policy.go.set()
 
 
 def test_an_address_that_others_reach_needs_a_token() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.clock import MonotonicClock
 from rtagent.files.certificate import tls_context
 from rtagent.remote.protocol import decode, encode
-from rtagent.remote.wire import LostError, WebsocketDialer, Wire
-from tests.remote.serving import SHAPE, openpi_like, policy_server, served
+from rtagent.remote.wire import LostError, Wire
+from tests.remote.serving import SHAPE, ask, dialled, openpi_like, policy_server, served
 from tests.service.certificates import Certificate, make_certificate
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no OpenSSL")
@@ -24,20 +23,9 @@ def certificate(tmp_path: Path) -> Certificate:
     return make_certificate(tmp_path)
 
 
-def dialled(address: str) -> Wire:
-    dialer = WebsocketDialer(address, None, MonotonicClock())
-    dialer.dial()
-    wire = dialer.outcome(30.0)
-    assert wire is not None
-    return wire
-
-
 def actions(wire: Wire, observation: np.ndarray) -> np.ndarray:
-    wire.send(encode({"observation": observation}))
-    answer = wire.receive(30.0)
-    assert answer is not None
+    found: np.ndarray = decode(ask(wire, encode({"observation": observation})))["actions"]
     wire.close()
-    found: np.ndarray = decode(answer)["actions"]
     return found
 
 
