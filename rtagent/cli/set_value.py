@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
-from rtagent.cli.events import in_words
+from rtagent.cli.events import change_in_words
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import print_json
 from rtagent.config_sources import all_keys, nearest_key
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(done[0] if len(done) == 1 else done)
         return 0
     for each in done:
-        print(f"{each['key']}: {in_words(each['before'])} -> {in_words(each['after'])}")
+        print(f"{each['key']}: {change_in_words(each['before'], each['after'])}")
     return 0
 
 

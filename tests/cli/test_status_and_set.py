@@ -106,6 +106,8 @@ def test_status_as_json(run: Run, backend: FakeBackend) -> None:
     ("inference.processes=auto", "auto", "2 -> auto"),
     ("learning.paused=true", True, "false -> true"),
     ("r3.data_budget=5000", 5000, "none -> 5000"),
+    ("r3.deadline_s=30.0", 30.0, "none -> 30"),
+    ("learning.learning_rate=0.00012345678", 0.00012345678, "0.0005 -> 0.00012345678"),
 ])
 def test_set_prints_old_and_new(
     run: Run, backend: FakeBackend, setting: str, value: Any, printed: str
