@@ -6,10 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-
 from rtagent.cli.measured_process import OnProgress, in_measured_process
-from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.cli.profile import profile_of
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -22,7 +20,7 @@ def run_placement(args: argparse.Namespace, config: Config) -> int:
     """Profile, plan, measure the plan, and print it."""
     size = config.learning.batch_size
     placement = place(profile_of(config, size, args.seconds))
-    with Progress(console=stderr(), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("measuring the plan", total=1.0)
         planned_ms, single_ms = in_measured_process(
             config, measure, (placement, args.seconds),

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import Progress
 
 from rtagent.cli.forward_time import ForwardTimes, measure
 from rtagent.cli.options import (
@@ -20,7 +19,7 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
 )
-from rtagent.cli.output import own_stdout, plain_table, report, stderr, stdout
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.cli.placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
             "inference.processes = 'auto' finds how many are needed while the daemon runs"
         )
-    with own_stdout(), Progress(console=stderr(), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("building, then measuring", total=1.0)
         forward, update = measure(
             config, args.seconds, lambda done: progress.update(task, completed=done)

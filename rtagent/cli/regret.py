@@ -22,7 +22,7 @@ from rtagent.cli.evaluate import follow_ledger, live_run
 from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
 from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.regret_picture import check_picture, draw
-from rtagent.cli.train import Wish, wish_to_end
+from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter, open_environment
@@ -104,9 +104,9 @@ def _measure(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         regret.check_cloning(adapter, config.env.id)
-        with wish_to_end() as wish, progress_bar(*columns) as progress:
-            rows = play_live(config, saved, path, args.episodes, args.seconds, wish, progress)
-            measured = Measured(adapter, config, rows, args.episodes, wish, progress)
+        with catch_stop_signals() as stop, progress_bar(*columns) as progress:
+            rows = play_live(config, saved, path, args.episodes, args.seconds, stop, progress)
+            measured = Measured(adapter, config, rows, args.episodes, stop, progress)
             measured.play(acting.greedy, reference)
             measured.predict(acting.greedy, args.states, args.clones)
     finally:
@@ -123,13 +123,13 @@ def _reference(given: Path, config: Config) -> Values:
 
 
 def play_live(
-    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, wish: Wish,
+    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, stop: StopSignal,
     progress: Progress,
 ) -> Rows:
     """Play on the wall clock; the rows of its ledger, from the first tick on."""
     task = progress.add_task(NAMES["live"], total=count)
     with live_run(config, saved, path) as runtime:
-        rows = follow_ledger(runtime, count, seconds, wish, partial(progress.advance, task))
+        rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES:
         raise UserError(
@@ -147,15 +147,15 @@ class Measured:
         config: of the run.
         rows: of the live world.
         episodes: wanted in each world.
-        wish: ends it early.
+        stop: ends it early.
         progress: told of each episode.
     """
 
     def __init__(
-        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, wish: Wish,
+        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, stop: StopSignal,
         progress: Progress,
     ) -> None:
-        self._adapter, self._seed, self._wish = adapter, config.run.seed, wish
+        self._adapter, self._seed, self._stop = adapter, config.run.seed, stop
         self._progress = progress
         live = regret.live_episodes(rows)
         self._count = min(episodes, len(live.ticks))
@@ -182,7 +182,7 @@ class Measured:
     ) -> PausedWorld:
         world = PausedWorld(
             self._adapter, values, repeat(1) if delays is None else regret.cycled(delays),
-            self._seed, lambda: not self._wish.expressed,
+            self._seed, lambda: not self._stop.received,
             1 if delays is None else int(delays.max()),
         )
         task = self._progress.add_task(NAMES[name], total=self._count)
@@ -198,7 +198,7 @@ class Measured:
 
         def go_on() -> bool:
             self._progress.advance(task)
-            return not self._wish.expressed
+            return not self._stop.received
 
         mean = float(self._worlds["paused"].ticks.sum()) / states
         world = PausedWorld(self._adapter, values, repeat(1), self._seed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rtagent.cli.options import add_config_options, add_json_option, config_of
 from rtagent.cli.output import own_stdout, print_json, progress_bar, stdout
 from rtagent.cli.rom_search import cartridge_file
+from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.config import Config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
@@ -97,8 +98,6 @@ def _name(config: Config) -> str:
 
 
 def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
-    from rich.progress import Progress
-
     from rtagent.env.gameboy.key_script import MAX_FRAMES
     from rtagent.recording.scripted import load_script, play
     from rtagent.recording.tape import MOST_TICKS
@@ -107,7 +106,7 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
     if recorded:
         recorder.start()
-    with progress_bar(*Progress.get_default_columns()) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
         play(player, script, lambda ticks: progress.advance(task, ticks))
     if recorder.keeps_states:
@@ -116,19 +115,18 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
 
 
 def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
-    from rtagent.cli.train import wish_to_end
     from rtagent.clock import MonotonicClock
     from rtagent.recording.page import address, listen, serve
     from rtagent.recording.session import Session
 
     token = secrets.token_urlsafe(TOKEN_BYTES)
     session = Session(recorder, MonotonicClock())
-    with listen(args.port or 0) as sock, wish_to_end() as wish:
+    with listen(args.port or 0) as sock, catch_stop_signals() as stop:
         url = address(int(sock.getsockname()[1]), token)
         # On stdout there is nothing but the document.
         print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
         try:
-            serve(sock, session, token, lambda: wish.expressed)
+            serve(sock, session, token, lambda: stop.received)
         finally:
             session.finish()
 

@@ -92,8 +92,6 @@ def cartridge_file(game: str) -> Path | None:
 
 def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, Any]:
     """The memory in each state."""
-    from rich.progress import Progress
-
     from rtagent.env.gameboy.emulators import switch_on
     from rtagent.env.gameboy.machine import Snapshot
     from rtagent.env.gameboy.ram_search import memory_of
@@ -106,7 +104,7 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
         # A machine that has just been switched on takes no state.
         machine.step()
         check_states(machine, states)
-        with progress_bar(*Progress.get_default_columns()) as bar:
+        with progress_bar() as bar:
             for name, state in bar.track(states.items(), description="reading states"):
                 try:
                     machine.restore(Snapshot(state, machine.screen()))

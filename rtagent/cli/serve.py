@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.options import add_config_options
+from rtagent.cli.stop_signal import stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -36,9 +37,8 @@ INSECURE = (
 )
 SERVICE_MODULE = "service.process"
 PROTECTED = -500
-"""When memory is short, the kernel shall end others first: without the daemon nothing goes on."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the daemon in good order, with a last checkpoint."""
+"""When memory is short, the kernel ends other processes first: nothing goes on without the daemon.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,10 +119,8 @@ def _supervise(
         # An address behind which nothing can start would be a false promise.
         probed=lambda: print(address, flush=True),
     )
-    for number in ENDING:
-        # What `nohup` has told us to ignore is ignored.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: supervisor.request_stop())
+    for number in stop_signals():
+        signal.signal(number, lambda *_: supervisor.request_stop())
     note = {"url": settings.url, "pid": os.getpid(), "run_id": run_id}
     if settings.certificate is not None:
         # By which `rtagent status` and `set` know this daemon.

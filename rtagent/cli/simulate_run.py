@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.options import option
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
-from rtagent.cli.train import wish_to_end
+from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
                TimeRemainingColumn())
-    with wish_to_end() as wish, own_stdout(), progress_bar(*columns) as bar:
+    with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as bar:
         task = bar.add_task("", total=args.seconds)
 
         def progress(at_s: float) -> bool:
             bar.update(task, completed=at_s)
-            return wish.expressed
+            return stop.received
 
         found = virtual.run(
             config, seconds=args.seconds, seed=args.seed, policy=policy, inference_s=inference_s,

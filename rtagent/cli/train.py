@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.table import Column
 
 from rtagent.cli.options import add_config_options, add_json_option, check_seconds
 from rtagent.cli.output import known, own_stdout, plain_table, report, stderr, stdout
+from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -35,7 +35,6 @@ SAMPLE_S = 1.0
 BOOT_S = 120.0
 LAST_EPISODES = 20
 PICTURE = "learning.png"
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NEEDED = ("environment", "inference", "learner")
 """Without these there is no training."""
 
@@ -90,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
         _prepare(args.out)
     clock = MonotonicClock()
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
-    with wish_to_end() as wish, own_stdout():
+    with catch_stop_signals() as stop, own_stdout():
         with Runtime(config) as runtime:
-            _wait_ready(runtime, clock, wish)
-            outcome = follow(runtime, goal, clock, wish)
+            _wait_ready(runtime, clock, stop)
+            outcome = follow(runtime, goal, clock, stop)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
     summary |= _returns(Path(results["episodes_file"]))
@@ -143,38 +142,11 @@ def _prepare(out: Path) -> None:
         raise UserError(f"--out {out}: the folder is not empty")
 
 
-class Wish:
-    """Whether somebody wants this to end.
-
-    A `threading.Event` has a lock, which a signal may find taken by the very code it interrupts.
-    """
-
-    expressed = False
-
-
-@contextmanager
-def wish_to_end() -> Iterator[Wish]:
-    """Inside, Ctrl-C, SIGTERM and SIGHUP express the wish and do nothing else."""
-    wish = Wish()
-
-    def express(*_: object) -> None:
-        wish.expressed = True
-
-    # What `nohup` has told us to ignore is ignored.
-    numbers = [each for each in ENDING if signal.getsignal(each) is not signal.SIG_IGN]
-    before = [signal.signal(number, express) for number in numbers]
-    try:
-        yield wish
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
-    """Wait until the agent acts; a wish to end before that leaves nothing to write down."""
+def _wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
+    """Wait until the agent acts; a signal to stop before that leaves nothing to write down."""
     deadline = clock.now() + BOOT_S
     with stderr().status("starting"):
-        while not wish.expressed:
+        while not stop.received:
             with suppress(TimeoutError):
                 runtime.wait_ready(POLL_S)
                 return
@@ -183,8 +155,8 @@ def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
     raise KeyboardInterrupt
 
 
-def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
-    """Show how training goes, until the goal, a wish to end, or until it cannot go on."""
+def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outcome:
+    """Show how training goes, until the goal, a signal to stop, or until it cannot go on."""
     history, stats, applied = learning_curve.History(SAMPLE_S), runtime.stats(), 0
     columns = (
         BarColumn(10),
@@ -195,7 +167,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
     start = clock.now()
     with Progress(*columns, console=stderr(), refresh_per_second=4, expand=True) as progress:
         task = progress.add_task("training", total=goal.total, figures="")
-        while not wish.expressed:
+        while not stop.received:
             try:
                 stats, failure = runtime.stats(), failure_in(runtime.status())
             except UserError as error:
