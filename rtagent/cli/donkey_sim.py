@@ -80,12 +80,15 @@ def run(args: argparse.Namespace) -> int:
         simulator.run()
         return 0
     with Live(console=stdout(), auto_refresh=False) as live:
-        simulator.run(_status_line(simulator, clock, live))
+        simulator.run(_refresher(simulator, clock, live))
     return 0
 
 
-def _status_line(simulator: Simulator, clock: Clock, live: Live) -> Callable[[], bool]:
-    """What shows clients and frames per second when a second has passed; always true: go on."""
+def _refresher(simulator: Simulator, clock: Clock, live: Live) -> Callable[[], bool]:
+    """A callback for the simulator's loop, which shows clients and frames per second every second.
+
+    It returns True: the loop goes on.
+    """
     shown_at, shown_frames = clock.now(), 0
 
     def update() -> bool:
@@ -94,14 +97,14 @@ def _status_line(simulator: Simulator, clock: Clock, live: Live) -> Callable[[],
         if passed >= REFRESH_S:
             figures, clients = simulator.figures, simulator.clients
             fps = (figures.frames - shown_frames) / passed / max(clients, 1)
-            live.update(_shown(clients, fps, figures), refresh=True)
+            live.update(_status_text(clients, fps, figures), refresh=True)
             shown_at, shown_frames = clock.now(), figures.frames
         return True
 
     return update
 
 
-def _shown(clients: int, fps: float, figures: Figures) -> str:
+def _status_text(clients: int, fps: float, figures: Figures) -> str:
     """The status line; faults only where there are any."""
     faults = {
         "withheld": figures.withheld, "left out": figures.left_out, "malformed": figures.malformed,
@@ -125,7 +128,7 @@ def _check_bounds(args: argparse.Namespace) -> None:
 
 
 def _race(args: argparse.Namespace) -> Rules | None:
-    """The rules that the options make; none without `--race`."""
+    """The rules of the race that the options describe; None without `--race`."""
     laps, limit, checkpoints = args.race, args.race_time_limit, args.checkpoints
     if laps is None:
         if limit is not None or checkpoints is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import checks, doctor, memory_checks
-from rtagent.cli.jitter import TOLD_EVERY_S, Jitter, measure_jitter
+from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
@@ -59,7 +59,7 @@ def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPat
 @pytest.mark.process
 def test_the_jitter_tells_how_far_it_is() -> None:
     told: list[float] = []
-    measured = measure_jitter(3 * TOLD_EVERY_S, told.append)
+    measured = measure_jitter(3 * PROGRESS_EVERY_S, told.append)
     assert 0.0 < measured["sleep_p50"] <= measured["sleep_p99"]
     assert 0.0 <= measured["p50"] <= measured["p99"] <= measured["max"]
     assert measured["ahead"] > 0.0

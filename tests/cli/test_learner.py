@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rtagent.cluster
-from rtagent.cli.learner import PERIOD_S, followed, in_a_line, reports
+from rtagent.cli.learner import PERIOD_S, follow, in_a_line, reports
 from rtagent.clock import VirtualClock
 from rtagent.cluster.ray_checks import LostError
 from rtagent.errors import UserError
@@ -163,7 +163,7 @@ def test_a_cluster_that_is_lost_is_joined_anew() -> None:
 
         return ask
 
-    found = followed(join, lambda: said.append("leave"), VirtualClock(50.0))
+    found = follow(join, lambda: said.append("leave"), VirtualClock(50.0))
     lines = [next(found) for _ in range(6)]
     assert [each.get("incarnation") or each["error"] for each in lines] == [
         "a", "a", "the head was started again", "no Ray cluster", "b", "b",
