@@ -116,6 +116,7 @@ def test_set_prints_old_and_new(
     section, _, name = key.partition(".")
     assert run("set", setting) == (0, f"{key}: {printed}\n", "")
     assert backend.commands == [(section, {name: value})]
+    assert backend.askers == ["rtagent set"]
 
 
 def test_set_knows_every_live_setting(run: Run, backend: FakeBackend) -> None:
