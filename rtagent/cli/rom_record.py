@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and say what was kept."""
+    """Play, and print what was saved."""
     # The emulator and the server are for this action alone.
     from rtagent.recording.player import open_player
     from rtagent.recording.recorder import Recorder, demonstration_file, states_folder
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration with the game that was named on top."""
+    """The configuration, in which the named game is the environment."""
     import gymnasium
 
     from rtagent.env.registry import register
@@ -92,7 +92,7 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _name(config: Config) -> str:
-    """How the names of the states begin: as the cartridge is called, or the environment."""
+    """The beginning of the states' names: the name of the cartridge, or of the environment."""
     rom = config.env.kwargs.get("rom")
     return Path(rom).name.partition(".")[0] if rom else config.env.id.rpartition("/")[2]
 
@@ -123,7 +123,7 @@ def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
     session = Session(recorder, MonotonicClock())
     with listen(args.port or 0) as sock, catch_stop_signals() as stop:
         url = address(int(sock.getsockname()[1]), token)
-        # On stdout there is nothing but the document.
+        # With --json stdout has nothing but the document.
         print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
         try:
             serve(sock, session, token, lambda: stop.received)
@@ -145,5 +145,5 @@ def _report(recorder: Recorder, *, as_json: bool) -> None:
     elif file is not None:
         lines.append("demonstration: nothing was recorded")
     for line in lines:
-        # Whole, however narrow the terminal is: paths are there to be copied.
+        # Not wrapped, however narrow the terminal is, so that paths can be copied.
         stdout().print(line, soft_wrap=True)

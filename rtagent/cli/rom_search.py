@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--type {each}: there are {', '.join(ram_search.TYPES)}")
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
-    wanted = parse_looks(args.looks, tuple(ram_search.RELATIONS))
+    known = _parse_looks(args.looks, tuple(ram_search.RELATIONS))
     rom = cartridge_file(args.game) or find_rom(load_config().state_dir / FOLDER, args.game).path
-    memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in wanted})
-    looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in wanted]
+    memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in known})
+    looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in known]
     found = ram_search.search(looks, types)
     places = [
         {"address": f"{place.address:#06x}", "type": place.type, "values": list(place.values)}
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def parse_looks(
+def _parse_looks(
     words: Sequence[str], relations: Sequence[str]
 ) -> list[tuple[Path, int | None, str | None]]:
-    """States with what is known of them: file, value, relation to the state before.
+    """Saved states with what is known of each: file, value, relation to the state before.
 
     Raises:
         UserError: a relation does not stand between two states, or a value is no number.
@@ -85,13 +85,13 @@ def parse_looks(
 
 
 def cartridge_file(game: str) -> Path | None:
-    """The file that is meant; None if it is the name of something."""
+    """The file that the user means; None if it is the name of an environment or cartridge."""
     path = Path(game).expanduser()
     return path if path.suffix in CARTRIDGES or path.is_file() else None
 
 
 def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, Any]:
-    """The memory in each state."""
+    """The game's memory in each saved state."""
     from rtagent.env.gameboy.emulators import switch_on
     from rtagent.env.gameboy.machine import Snapshot
     from rtagent.env.gameboy.ram_search import memory_of
