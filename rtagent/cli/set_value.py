@@ -77,7 +77,8 @@ def _unknown(dotted: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """A number or truth value where it reads as one, nothing for `none`, else a word."""
+    """The value of a text as JSON, None for `none`; a text that is no such value stands for itself.
+    """
     if text in ("none", "null"):
         return None
     try:
@@ -91,5 +92,5 @@ def _value(text: str) -> Any:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether it can be sent: an argument may be any bytes."""
+    """Whether the text can be sent: an argument may be any bytes."""
     return text == text.encode("utf-8", "replace").decode()

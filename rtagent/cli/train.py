@@ -41,14 +41,14 @@ NEEDED = ("environment", "inference", "learner")
 
 @dataclass(frozen=True)
 class Goal:
-    """When training is over: after so many seconds, or else so many updates applied in this run."""
+    """When training ends: after so many seconds, or else so many updates applied in this run."""
 
     seconds: float | None = None
     updates: int | None = None
 
     @property
     def total(self) -> float:
-        """What `done` reaches."""
+        """The value of `done` at the end."""
         return float(self.seconds if self.seconds is not None else self.updates or 0)
 
     def done(self, seconds: float, updates: int) -> float:
@@ -58,8 +58,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training went: its figures, the last of them, updates that all learners applied in this
-    run, and why it ended early, if it did.
+    """How training went.
+
+    Attributes:
+        history: figures over time.
+        stats: the newest figures.
+        applied: updates that all learners applied in this run.
+        failure: why it ended early. If None, it did not.
     """
 
     history: learning_curve.History
@@ -99,18 +104,18 @@ def run(args: argparse.Namespace) -> int:
     # The file may lack the first ones, and has those that ended after the last look.
     count = outcome.stats["episodes"]["count"]
     summary["episodes"] = max(count, summary["episodes_kept"])
-    told = {"run_id": runtime.run_id, **summary, **results}
-    report(args, told, lambda _: _print(summary, results))
+    result = {"run_id": runtime.run_id, **summary, **results}
+    report(args, result, lambda _: _print(summary, results))
     if outcome.failure is not None:
         raise UserError(f"training ended early: {outcome.failure}")
     return 0
 
 
 def goal_of(args: argparse.Namespace) -> Goal:
-    """The limit that was given.
+    """The limit that the options name.
 
     Raises:
-        UserError: it is not one.
+        UserError: it is out of bounds.
     """
     if args.seconds is not None:
         check_seconds(args.seconds, LONGEST_S)
@@ -120,7 +125,7 @@ def goal_of(args: argparse.Namespace) -> Goal:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    # Quoted: it is a path, also where it reads as a number or as a date.
+    # Quoted, so that it is a path even where it reads as a number or a date.
     given = args.state_dir
     state_dir = [] if given is None else [f"run.state_dir={json.dumps(str(given))}"]
     config = load_config(args.config, [*args.overrides, *state_dir])
@@ -132,7 +137,7 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _prepare(out: Path) -> None:
-    """Notice before the training, not after it, that there is no place for the results."""
+    """Make the folder of the results before the training, so that an error comes in time."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         taken = any(out.iterdir())
@@ -184,7 +189,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
 
 
 def failure_in(status: Mapping[str, Any]) -> str | None:
-    """The last words of a process that keeps failing, if training needs it."""
+    """The error of a process that keeps failing and that training needs, in a line, or None."""
     for role in status.get("roles", ()):
         if role["state"] == "failed" and role["role"] in NEEDED:
             lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
@@ -193,7 +198,7 @@ def failure_in(status: Mapping[str, Any]) -> str | None:
 
 
 def live_figures(stats: Mapping[str, Any]) -> str:
-    """The figures beside the progress bar; what is not known is called unknown."""
+    """The figures beside the progress bar; a missing figure is called unknown."""
     learning, r3 = stats["learning"], stats["r3"]
     parts = [
         f"{known(learning['updates_per_s'], '{:.1f}')} updates/s",
@@ -211,7 +216,7 @@ def live_figures(stats: Mapping[str, Any]) -> str:
 
 
 def updates_written(run_dir: Path) -> int | None:
-    """Updates behind the newest checkpoint that a run has written; None if unknown, or none."""
+    """Updates before the newest checkpoint that a run has written; None if it is not known."""
     try:
         events = read_events(run_dir / EVENTS_FILE, 1, kinds=("checkpoint",))
     except UserError:
@@ -220,9 +225,10 @@ def updates_written(run_dir: Path) -> int | None:
 
 
 def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
-    """What the run came to, as plain values.
+    """The final figures of the run, as plain values.
 
-    The learners went on until the last checkpoint was `written`, behind so many updates.
+    `written` is the number of updates before the last checkpoint, until which the learners went on
+    after the last look at the figures.
     """
     stats = outcome.stats
     later = max(0, (written or 0) - stats["learning"]["updates"])
@@ -250,11 +256,11 @@ def _returns(path: Path) -> dict[str, Any]:
 def write_results(
     config: Config, run_dir: Path, out: Path | None, history: learning_curve.History
 ) -> dict[str, Any]:
-    """Draw the picture, and bring everything together in `out`, or else where the recorder wrote.
+    """Draw the picture, and copy all results to `out`; without it they stay in the run's folder.
 
     Returns:
-        Where everything is: `picture` of the learning curve; `episodes_file`, CSV: tick, length,
-        return, seconds; folder `tensorboard`; the newest `checkpoint`, None if there is none.
+        The paths of `picture`, the learning curve; `episodes_file`, CSV: tick, length, return,
+        seconds; folder `tensorboard`; the newest `checkpoint`, None if there is none.
 
     Raises:
         UserError: something cannot be written.
@@ -272,7 +278,7 @@ def write_results(
         episodes = learning_curve.read_episodes(folder / EPISODES_FILE)
         learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
     except shutil.Error as error:
-        # One for each file of a folder: source, target, reason.
+        # Its argument has a triple for each file: source, target, reason.
         raise UserError(f"cannot write the results into {folder}: {error.args[0][0][2]}") from None
     except OSError as error:
         raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
@@ -299,5 +305,5 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"
     console.print(plain_table("", "", rows=rows.items()), "")
     for path in filter(None, results.values()):
-        # Whole, however narrow the terminal is: paths are there to be copied.
+        # Not wrapped, however narrow the terminal is, so that paths can be copied.
         console.print(path, soft_wrap=True)
