@@ -1,4 +1,4 @@
-"""What `rtagent doctor` says about memory."""
+"""The checks of `rtagent doctor` of memory."""
 
 from __future__ import annotations
 
