@@ -1,8 +1,8 @@
-"""The command line: finds the command, and turns whatever goes wrong into one line.
+"""The command line: finds the command, and turns every error of the user into one line.
 
 A command's module is imported when the command is chosen, so that `rtagent status` does not wait
-for what `rtagent plan` needs. Each has `add_arguments(parser)`, which declares its options, and
-`run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
+for what `rtagent plan` needs. Each module has `add_arguments(parser)`, which declares the options,
+and `run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
 EXIT_USER_ERROR = 2
+EXIT_BROKEN_PIPE = 141
 NO_HOME = "Could not determine home directory."
 """What pathlib says of a path such as `~nobody/runs`."""
-EXIT_BROKEN_PIPE = 141
 
 
 class Command(NamedTuple):
@@ -75,7 +75,7 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and what was probably meant; the usage is a `--help` away."""
+    """Says in one line what is wrong, and what was probably meant; `--help` shows the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse, but an unknown option is told before what is missing, and by its command."""
+        """As argparse, but an unknown option is reported before a missing one, by its command."""
         self._check_options(args or ())
         known, others = super().parse_known_args(args, namespace)
         if others:
@@ -99,10 +99,10 @@ class _Parser(argparse.ArgumentParser):
             if name == "--" or (passes_on and not name.startswith("-")):
                 return
             if name.startswith("--") and not any(each.startswith(name) for each in options):
-                self.error(f"no option {name}{_meant(name, options)}")
+                self.error(f"no option {name}{_did_you_mean(name, options)}")
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -145,7 +145,7 @@ def _text(name: object) -> str:
 def _run(arguments: Sequence[str]) -> int:
     name = next((item for item in arguments if not item.startswith("-")), None)
     if name is not None and name not in COMMANDS:
-        raise UserError(f"no command {name!r}{_meant(name, COMMANDS)} (see rtagent --help)")
+        raise UserError(f"no command {name!r}{_did_you_mean(name, COMMANDS)} (see rtagent --help)")
     parsers, module = _parsers(name)
     parsed = parsers[""].parse_args(arguments)
     raise_at_ctrl_c()
@@ -153,7 +153,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What a command would be told by its arguments; it is not run."""
+    """The arguments of a command as it would get them; the command is not run."""
     return _parsers(arguments[0])[0][""].parse_args(arguments)
 
 
@@ -163,9 +163,9 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 
 
 def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]:
-    """The whole parser (""), that of each command, and the module of the one with a name.
+    """The whole parser, under "", that of each command, and the module of the named command.
 
-    The options of the others are not known, for their modules are not loaded.
+    Only the parser of the named command has its options; the other modules are not loaded.
     """
     module: Any = None
     parser = _Parser(prog="rtagent", description="Realtime reinforcement learning.")
@@ -175,20 +175,16 @@ def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]
     for each, command in COMMANDS.items():
         parsers[each] = subparsers.add_parser(each, help=command.help, description=command.help)
         if each == name:
-            _check_platform(command)
-            module = _imported(command)
+            module = _load(command)
             module.add_arguments(parsers[each])
     return parsers, module
 
 
-def _imported(command: Command) -> Any:
+def _load(command: Command) -> Any:
+    if command.needs_linux and not sys.platform.startswith("linux"):
+        raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")
     try:
         return importlib.import_module(command.module)
     except OSError as error:
         # A library looks for a temporary directory as soon as it is imported.
         raise UserError(f"cannot start: {error.strerror}; make room, or set TMPDIR") from None
-
-
-def _check_platform(command: Command) -> None:
-    if command.needs_linux and not sys.platform.startswith("linux"):
-        raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")

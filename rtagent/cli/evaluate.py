@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and print what came of it; Ctrl-C ends it early, with what there is by then."""
+    """Play, and print the returns; Ctrl-C ends it early, with the episodes so far."""
     check_between("episodes", args.episodes, 1, EPISODES)
     if args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")

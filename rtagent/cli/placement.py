@@ -1,4 +1,4 @@
-"""`rtagent plan --placement`: where the parts of a learning step run, and what that is worth."""
+"""`rtagent plan --placement`: which core runs which part of a learning step, and what it gains."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run_placement(args: argparse.Namespace, config: Config) -> int:
 
 
 def describe(placement: Placement) -> dict[str, Any]:
-    """The plan as one JSON object, without what was measured.
+    """The plan as one JSON object, without the measurement of the plan itself.
 
     Returns:
         `layers` are the parts of a step in the order in which they start; `critical_path` names
-        those that make it as long as it is; without `proven`, it is the best plan that was found;
-        `whole` is what was measured of a whole step on one core over the sum of its parts, and is
-        in the prediction.
+        those that decide the length of the step; `proven` says that no plan is shorter; `whole` is
+        the measured time of a whole step on one core over the sum of its parts, by which the
+        prediction is multiplied.
     """
     problem, plan, profile = placement.problem, placement.plan, placement.profile
     order = sorted(range(len(plan.placed)), key=lambda n: (plan.placed[n].start_us, n))

@@ -1,4 +1,4 @@
-"""`rtagent plan`: how long the policy thinks here, and how many processes that takes."""
+"""`rtagent plan`: how long an inference takes here, and how many processes that needs."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def make_plan(
     """The plan as one JSON object; without the times of learning if they are unknown.
 
     Returns:
-        Times in milliseconds; `inference_ticks` is x; `processes` by mode; `cores_needed` keeps
-        the acting alone busy; `learning` says how many learners one update per tick takes;
-        `advice` says in words whether the machine is large enough.
+        Times in milliseconds; `inference_ticks` is x; `processes` has the number for each
+        algorithm; `cores_needed` is what acting alone keeps busy; `learning` says how many learners
+        an update per tick needs; `advice` says in words whether the machine is large enough.
     """
     inference = config.inference
     tick = 1.0 / measured.rate_hz

@@ -50,13 +50,13 @@ Figure = Callable[..., float]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_checkpoint_options(parser)
-    add("--episodes", metavar="N", type=int, default=10, help="in each world (10)")
-    add_seconds_option(parser, 300.0, "the live world ends after so long, with what there is then")
+    add("--episodes", metavar="N", type=int, default=10, help="episodes in each world (10)")
+    add_seconds_option(parser, 300.0, "the live world ends after so long, whatever it has played")
     add("--reference", metavar="CHECKPOINT", type=Path,
         help="the best policy that is known, for the learning regret; default: it is unknown")
     add("--states", metavar="N", type=int, default=200,
-        help="cloned for the predictability (200); 0: none")
-    add("--clones", metavar="K", type=int, default=16, help="of each state (16)")
+        help="states to clone for the predictability (200); 0: none")
+    add("--clones", metavar="K", type=int, default=16, help="clones of each state (16)")
     add("--picture", metavar="FILE", type=Path, help="bars with intervals, .png, .svg or .pdf")
     add_json_option(parser)
 
@@ -242,7 +242,7 @@ class Measurement:
         }
 
     def _figures(self, *worlds: Episodes) -> dict[str, Any]:
-        """Return per episode and per second: of a world, or of one minus another."""
+        """Return per episode and per second of a world, or of one world minus another."""
         samples = [np.column_stack(each) for each in worlds]
         rate_hz = self._adapter.rate_hz
         per = {

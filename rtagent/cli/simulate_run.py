@@ -19,8 +19,8 @@ from rtagent.errors import UserError
 if TYPE_CHECKING:
     from rtagent.virtual import VirtualRun
 
-OWN = ("policy", "config", "overrides", "inference_ms", "update_ms", "save")
-"""Options that a whole run alone has, besides `--env`."""
+WHOLE_RUN = ("policy", "config", "overrides", "inference_ms", "update_ms", "save")
+"""Options that go only with `--env`."""
 TRAIN = "train"
 LONGEST_MS = 3.6e6
 
@@ -44,20 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_absent(args: argparse.Namespace) -> None:
-    """Refuse what a whole run alone has.
+    """Refuse the options of a whole run.
 
     Raises:
-        UserError: such an option was given.
+        UserError: one of them was given.
     """
-    for name in OWN:
+    for name in WHOLE_RUN:
         if getattr(args, name) is not None:
             shown = "set" if name == "overrides" else name
             raise UserError(f"{option(shown)}: give --env ID, too: it is for a whole run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate and print the figures; Ctrl-C ends it early, with what there is by then."""
-    # Torch takes seconds to import.
+    """Simulate and print the figures; Ctrl-C ends it early, with the figures so far."""
+    # This imports torch, which takes seconds.
     from rtagent import virtual
 
     if not args.seconds > 0.0:
@@ -109,7 +109,7 @@ def _configured(args: argparse.Namespace) -> tuple[Config, Path | None]:
 def _document(
     config: Config, policy: Path | None, found: VirtualRun, took_s: float
 ) -> dict[str, Any]:
-    """What is printed."""
+    """The result to print."""
     inference = config.inference
     return {
         "environment": config.env.id, "policy": TRAIN if policy is None else str(policy),
