@@ -70,7 +70,9 @@ COMMANDS = {
     ),
     "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
     "donkey-sim": Command("rtagent.cli.donkey_sim", "a DonkeyCar simulator to drive in"),
-    "rom": Command("rtagent.cli.rom", "list, verify or import cartridges; play one and record it"),
+    "rom": Command(
+        "rtagent.cli.rom", "list, verify or import cartridges; record play; search a game's memory"
+    ),
 }
 
 
