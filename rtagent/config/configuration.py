@@ -1,4 +1,4 @@
-"""The whole configuration, and which of its settings go together."""
+"""The whole configuration, and the check that its settings go together."""
 
 from __future__ import annotations
 
