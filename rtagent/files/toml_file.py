@@ -10,9 +10,9 @@ from rtagent.files.regular_file import read_regular
 
 LARGEST = 1 << 16
 MOST_DOTS = 100
-"""In a line: for names joined by dots, the parser's time grows with the square of their number."""
+"""In a line, because the parser's time grows with the square of the names joined by dots."""
 MOST_LEVELS = 32
-"""Of tables and arrays in each other: whoever takes the values goes through them by recursion."""
+"""Of nested tables and arrays, because readers of the values walk through them by recursion."""
 
 
 def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
