@@ -35,7 +35,7 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
         module: from observations to values or actions, float32.
         observations: Box of a stacked observation.
         path: ends in .pt2 or .onnx, one of `FORMATS`.
-        about: what the file says of itself.
+        about: metadata of the file.
 
     Returns:
         Largest difference between the answers of the file and of the module, over random
@@ -124,7 +124,7 @@ def _ask_onnx(path: Path, observations: Tensor) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters print what concerns only their own developers."""
+    """Silence the exporters, which print and warn of what only their developers need."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

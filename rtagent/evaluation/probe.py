@@ -1,7 +1,8 @@
 """The probe: builds environment and network once, in a process of its own, to learn their shapes.
 
 The supervisor must not import torch, and must know the size of a frame and of the weights before
-it can lay out the shared memory. What cannot be built at all is found here, before anything runs.
+it can lay out the shared memory. An environment or network that cannot be built at all is refused
+here, before anything runs.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def probe(config: Config) -> Blueprint:
             return replace(world, state_size=config.policy.remote_state)
         inputs = input_space(world)
         learned = build_learned(config.policy, inputs, world.action_space, learning)
-        # What acts comes first, see `policy/actor_critic.py`.
+        # The tensors of the actor come first, see `policy/actor_critic.py`.
         actor = acting_part(learned)
         chunk = chunk_length(actor, config.policy, inputs, world.action_space, head)
         _check_chunk(config, chunk)
@@ -100,7 +101,11 @@ def probe(config: Config) -> Blueprint:
 def _resumed(
     config: Config, blueprint: Blueprint, folder: Path
 ) -> tuple[Path | None, list[str]]:
-    """The checkpoint to go on from, and why newer ones were passed over; one line if it cannot."""
+    """The checkpoint to go on from, and why newer ones were passed over.
+
+    Raises:
+        CheckpointError: there are checkpoints, and none can be used.
+    """
     try:
         return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
     except checkpoint.CheckpointError as error:
@@ -110,14 +115,14 @@ def _resumed(
 
 
 def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
-    """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
+    """Body of the probe process: sends ("found", fields of `startup.Found`) or ("failed", text)."""
     start_life("probe")
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
     try:
         registry.check(config.policy)
         if config.policy.remote is not None:
-            # Says so where its packages are missing.
+            # Raises a UserError if its packages are missing.
             importlib.import_module("rtagent.remote.protocol")
         sinks.check(config.run)
         if config.learning.where == "here" and config.learning.processes:
@@ -146,7 +151,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
 
 
 def prune_runs(config: Config, run_dir: Path) -> int:
-    """Remove the folders of the oldest runs, never that of this one; returns how many."""
+    """Remove the folders of the oldest runs, but never this run's own; returns how many."""
     earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
@@ -155,7 +160,7 @@ def _check_in_bfloat16(
     policy: PolicyConfig, actor: nn.Module, inputs: spaces.Space[Any],
     actions: spaces.Space[Any], head: OutputHead,
 ) -> None:
-    """Run a network of a factory as it will act: all of it is bfloat16, what it is given is not."""
+    """Run a factory's network as it will act: the network is in bfloat16, its inputs are not."""
     low = copy.deepcopy(actor).to(torch.bfloat16)
     try:
         chunk_length(low, policy, inputs, actions, head)
@@ -164,7 +169,7 @@ def _check_in_bfloat16(
 
 
 def _check_chunk(config: Config, chunk: int) -> None:
-    """Refuse what cannot be done with chunks of actions."""
+    """Refuse settings that do not go with chunks of actions."""
     if chunk == 1:
         return
     network = f"policy.factory = {config.policy.factory!r} answers with chunks of {chunk} actions"
@@ -183,7 +188,7 @@ def _check_chunk(config: Config, chunk: int) -> None:
 
 
 def _finished(policy: PolicyConfig, adapter: Adapter) -> str:
-    """A finished policy in words, after it was tried once; empty if the run has its own network.
+    """A finished policy in words, after one trial; empty if the run has its own network.
 
     Raises:
         UserError: it cannot be loaded, or does not fit the environment.

@@ -1,11 +1,12 @@
 """Theorem 1 of Riemer et al. (Realtime Reinforcement Learning), measured for one fixed policy.
 
-Three worlds are played alike but for time: R0 waits for the policy; R1 waits, but executes each
-action as late as the live one did; R2 is the live one. Delay regret is R0 - R1, inaction regret
-R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is rarely known.
+The policy plays in three worlds that differ in time only: R0 waits for the policy; R1 waits, but
+executes each action as late as the live world did; R2 is the live world. Delay regret is R0 - R1,
+inaction regret R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is
+rarely known.
 
-A delay of 1 tick is the least there is: the action of the newest frame. It costs nothing, and R1
-with a delay of 1 throughout is R0.
+The least delay is 1 tick: the action of the newest frame. It costs nothing, and R1 with a delay of
+1 throughout is R0.
 
 The bounds are those of the theorem with the range of rewards of a tick as their constant, for the
 best policy in the worst world. One that has never seen a delay may lose more.
@@ -43,7 +44,7 @@ class Episodes(NamedTuple):
     ticks: npt.NDArray[np.int64]
 
     def first(self, count: int) -> Episodes:
-        """The first episodes alone."""
+        """The first `count` episodes."""
         return Episodes(self.returns[:count], self.ticks[:count])
 
 
@@ -82,12 +83,12 @@ class PausedWorld:
         self.rewards = (0.0, 0.0)
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         self._observation[:] = self.adapter.reset(self._seed)
         self._seed = None
         self.starts.append(self._observation[-1].tobytes())
         if self._actions:
-            # The live world's last frame of an episode is followed at once by the next first one.
+            # The live world does not act on an episode's last frame: the next first one follows.
             self._actions.pop()
         self._decide()
 
@@ -124,7 +125,7 @@ class PausedWorld:
 
     def _decide(self) -> None:
         answer = self._values(self._observation)
-        # The network may answer in the same memory again.
+        # The network may write its next answer into the same memory.
         self._actions.append(np.copy(greedy_action(answer, self.adapter.action_space))[()])
 
 
@@ -266,11 +267,12 @@ def _next_frame(adapter: Adapter, action: Any) -> bytes:
 
 
 def delay_bound(delays: Ints, predictable: float, reward_range: float) -> float:
-    """Of delay regret, reward per tick: Theorem 1, Eq. 4, as it must read.
+    """The bound of delay regret, in reward per tick: Theorem 1, Eq. 4, corrected.
 
-    Printed is E[(1 - p)^(ticks of inference)], which falls with the delay. What is meant grows with
-    it and is 0 in a deterministic world: the chance that one of the ticks that pass unseen does not
-    go the most frequent way, E[1 - p^(d - 1)]. Of a delay d, d - 1 ticks pass unseen.
+    The paper prints E[(1 - p)^(ticks of inference)], which falls with the delay. The bound must
+    grow with it, and be 0 in a deterministic world: it is the chance that one of the ticks that
+    pass unseen does not go the most frequent way, E[1 - p^(d - 1)]. Of a delay d, d - 1 ticks pass
+    unseen.
 
     Args:
         delays: of each tick, 1 at least.
@@ -281,7 +283,7 @@ def delay_bound(delays: Ints, predictable: float, reward_range: float) -> float:
 
 
 def inaction_bound(inaction: float, reward_range: float) -> float:
-    """Of inaction regret, reward per tick: Theorem 1, Eq. 3, counted per tick.
+    """The bound of inaction regret, in reward per tick: Theorem 1, Eq. 3, counted per tick.
 
     Args:
         inaction: share of ticks with the default behaviour.
