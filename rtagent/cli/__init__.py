@@ -27,52 +27,41 @@ NO_HOME = "Could not determine home directory."
 
 
 class Command(NamedTuple):
-    """One command: its module, a line of help, and whether it runs processes or asks the kernel."""
+    """One command: a line of help, whether it runs processes or asks the kernel, and its module.
 
-    module: str
+    The module is one of this package, by default that of the command's name.
+    """
+
     help: str
     needs_linux: bool = False
+    module: str | None = None
 
 
 COMMANDS = {
-    "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
-    "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
-    "play": Command("rtagent.cli.play", "watch a checkpoint's policy play, live", True),
-    "evaluate": Command("rtagent.cli.evaluate", "how well a checkpoint's policy plays", True),
-    "regret": Command(
-        "rtagent.cli.regret", "what delay and inaction cost a checkpoint's policy", True
-    ),
-    "export": Command("rtagent.cli.export", "a policy, or a run, for other programs", True),
-    "status": Command("rtagent.cli.status", "how the running daemon is"),
-    "login": Command("rtagent.cli.login", "print an address that opens the dashboard once"),
-    "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
-    "rerun": Command("rtagent.cli.rerun_stream", "the running daemon as a Rerun stream"),
-    "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
-    "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
-    "policy-server": Command(
-        "rtagent.cli.policy_server", "answer for the agents of others, over the network", True
-    ),
-    "learner": Command(
-        "rtagent.cli.learner", "start or find the learner of a Ray cluster, and follow it", True
-    ),
-    "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
-    "profile": Command(
-        "rtagent.cli.profile", "measure a learning step, layer by layer and by precision", True
-    ),
-    "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
-    "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
-    "experiment": Command(
-        "rtagent.cli.experiment", "list the experiments, or run one and draw it", True
-    ),
-    "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),
-    "check-env": Command(
-        "rtagent.cli.check_env", "whether an environment is fit for realtime use", True
-    ),
-    "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
-    "donkey-sim": Command("rtagent.cli.donkey_sim", "a DonkeyCar simulator to drive in"),
-    "rom": Command(
-        "rtagent.cli.rom", "list, verify or import cartridges; record play; search a game's memory"
-    ),
+    "serve": Command("run the daemon: world, agent, learner, dashboard", True),
+    "train": Command("learn for a while, and draw the learning curve", True),
+    "play": Command("watch a checkpoint's policy play, live", True),
+    "evaluate": Command("how well a checkpoint's policy plays", True),
+    "regret": Command("what delay and inaction cost a checkpoint's policy", True),
+    "export": Command("a policy, or a run, for other programs", True),
+    "status": Command("how the running daemon is"),
+    "login": Command("print an address that opens the dashboard once"),
+    "watch": Command("the running daemon, live in the terminal"),
+    "rerun": Command("the running daemon as a Rerun stream", module="rerun_stream"),
+    "set": Command("change a setting of the running daemon", module="set_value"),
+    "events": Command("what happened in the run of the running daemon"),
+    "policy-server": Command("answer for the agents of others, over the network", True),
+    "learner": Command("start or find the learner of a Ray cluster, and follow it", True),
+    "plan": Command("measure the policy; how many processes it needs", True),
+    "profile": Command("measure a learning step, layer by layer and by precision", True),
+    "simulate": Command("staggering in virtual time"),
+    "bench": Command("list the benchmarks, or run one"),
+    "experiment": Command("list the experiments, or run one and draw it", True),
+    "doctor": Command("what this machine can do, and what to mend", True),
+    "check-env": Command("whether an environment is fit for realtime use", True),
+    "config": Command("show the effective configuration, or its schema"),
+    "donkey-sim": Command("a DonkeyCar simulator to drive in"),
+    "rom": Command("list, verify or import cartridges; record play; search a game's memory"),
 }
 
 
@@ -177,16 +166,16 @@ def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]
     for each, command in COMMANDS.items():
         parsers[each] = subparsers.add_parser(each, help=command.help, description=command.help)
         if each == name:
-            module = _load(command)
+            module = _load(each, command)
             module.add_arguments(parsers[each])
     return parsers, module
 
 
-def _load(command: Command) -> Any:
+def _load(name: str, command: Command) -> Any:
     if command.needs_linux and not sys.platform.startswith("linux"):
         raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")
     try:
-        return importlib.import_module(command.module)
+        return importlib.import_module(f"{__name__}.{command.module or name.replace('-', '_')}")
     except OSError as error:
         # A library looks for a temporary directory as soon as it is imported.
         raise UserError(f"cannot start: {error.strerror}; make room, or set TMPDIR") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -49,8 +50,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(name: str, arguments: tuple[str, ...]) -> Any:
+    """The JSON that a benchmark prints, whatever its exit code: that is of limits of its own.
+
+    Raises:
+        UserError: it printed no JSON.
+    """
     path = find_script(name, find_scripts(), "benchmark")
-    return ratchet.run_benchmark([sys.executable, str(path), "--json", *arguments], _environ())
+    command = [sys.executable, str(path), "--json", *arguments]
+    done = subprocess.run(command, env=_environ(), stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None
 
 
 def _environ() -> dict[str, str]:

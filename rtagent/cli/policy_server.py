@@ -37,7 +37,6 @@ from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import token_of
 
 PERIOD_S = 10.0
-MOST_PARALLEL = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
-    check_between("parallel", args.parallel, 1, MOST_PARALLEL)
+    check_between("parallel", args.parallel, 1, 64)
     check_between("port", args.port, 0, 65_535)
     token, tls = token_of(os.environ), _tls(args)
     with listen(args.host, args.port, token) as sock:

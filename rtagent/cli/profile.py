@@ -20,8 +20,6 @@ from rtagent.config import Config
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
 
-MOST_TRANSITIONS = 65_536
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
@@ -43,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     sizes = args.sizes or [config.learning.batch_size]
     for size in sizes:
-        check_between("batch-size", size, 1, MOST_TRANSITIONS)
+        check_between("batch-size", size, 1, 65_536)
     profiles = [profile_of(config, size, args.seconds, again=args.again) for size in sizes]
     report(args, [to_json(each) for each in profiles], lambda _: _print(profiles))
     return 0

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -141,17 +140,3 @@ def _show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) 
          "holds" if each.holds(now) else "LOST")
         for each, now in zip(records, values, strict=True)
     )))
-
-
-def run_benchmark(command: Sequence[str], environ: dict[str, str]) -> Any:
-    """The JSON that a benchmark prints, whatever its exit code: that is of limits of its own.
-
-    Raises:
-        UserError: it printed no JSON.
-    """
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
-    try:
-        return json.loads(done.stdout)
-    except ValueError:
-        name = Path(command[1]).stem
-        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None

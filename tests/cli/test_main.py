@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,15 +21,12 @@ PRELOAD = "rtagent.processes.preload"
 
 def _command(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     """Replace `rtagent rom` by a command that fails."""
-    module = ModuleType("failing_command")
 
     def run(args: argparse.Namespace) -> int:
         raise failure
 
-    module.add_arguments = lambda parser: None  # type: ignore[attr-defined]
-    module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "failing_command", module)
-    monkeypatch.setitem(cli.COMMANDS, "rom", cli.Command("failing_command", "fails"))
+    module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+    monkeypatch.setitem(sys.modules, "rtagent.cli.rom", module)  # type: ignore[arg-type]
 
 
 def test_version(run: Run) -> None:
