@@ -44,7 +44,7 @@ def check_seconds(seconds: float, longest: float = LONGEST_S) -> None:
         UserError: it is not.
     """
     if not 0.0 < seconds <= longest:
-        raise UserError(f"--seconds {seconds:g}: must be above 0, at most {longest:g}")
+        raise UserError(f"--seconds {seconds:.12g}: must be above 0, at most {longest:.12g}")
 
 
 def check_between(option: str, value: float, least: float, most: float, unit: str = "") -> None:

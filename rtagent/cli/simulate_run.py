@@ -89,7 +89,7 @@ def _seconds(args: argparse.Namespace, name: str) -> float | None:
     if value is None:
         return None
     if not 0.0 < value <= LONGEST_MS:
-        raise UserError(f"{option(name)} {value:g}: must be above 0, at most {LONGEST_MS:g}")
+        raise UserError(f"{option(name)} {value:.12g}: must be above 0, at most {LONGEST_MS:.12g}")
     return float(value) / 1e3
 
 

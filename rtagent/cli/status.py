@@ -123,7 +123,7 @@ def _deadline_rows(r3: R3) -> list[tuple[str, str]]:
         episodes = r3.episode_deadlines
         rows += [
             ("horizon", f"{r3.mode}: {known(r3.elapsed_s, '{:.1f} s')} of "
-             f"{known(r3.deadline_s, '{:g} s')} used, {known(r3.consumed, '{} samples')} of "
+             f"{known(r3.deadline_s, '{:.12g} s')} used, {known(r3.consumed, '{} samples')} of "
              f"{known(r3.data_budget)}"),
             ("deadlines", f"{known(r3.horizons.met, '{} met')}, "
              f"{known(r3.horizons.missed, '{} missed')}; of episodes: "

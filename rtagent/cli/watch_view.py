@@ -205,7 +205,7 @@ def _deadlines(r3: R3, learning: Learning) -> list[tuple[str, list[str]]]:
     rows = []
     if r3.mode not in (None, "off"):
         rows.append(("R3 time", [
-            f"{bar(r3.time_ratio)} of {known(r3.deadline_s, '{:g} s')}",
+            f"{bar(r3.time_ratio)} of {known(r3.deadline_s, '{:.12g} s')}",
             f"{known(r3.horizons.met)} met",
             f"{known(r3.horizons.missed)} missed",
             r3.mode,

@@ -49,7 +49,7 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
     backend.live["inference"].update(injected_latency_ms=82.0, processes="auto")
     backend.figures["learning"] |= {"staleness": {"mean": 1.25, "max": 2}, "paused": True}
     backend.figures["r3"] |= {
-        "mode": "step", "deadline_s": 30.0, "elapsed_s": 12.34, "data_budget": 10_000,
+        "mode": "step", "deadline_s": 86400.25, "elapsed_s": 12.34, "data_budget": 10_000,
         "consumed": 4_000, "horizons": {"met": 3, "missed": 1},
         "episode_deadlines": {"met": 9, "missed": None}, "used_bytes": 850 << 20,
         "memory_budget_bytes": 900 << 20,
@@ -58,7 +58,7 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
     for part in (
         "inference 0 1000 resetting", "injected latency: padded to 82 ms",
         "2 of auto (2) processes act", "staleness 1.25 updates, batch size 32 (paused)",
-        "horizon step: 12.3 s of 30 s used, 4000 samples of 10000",
+        "horizon step: 12.3 s of 86400.25 s used, 4000 samples of 10000",
         "deadlines 3 met, 1 missed; of episodes: 9 met, unknown",
         "memory 850 MiB used, budget 900 MiB",
     ):
