@@ -6,7 +6,7 @@ Pure functions of plain values. Every state is shown by a word as well as by a c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -47,7 +47,7 @@ class Snapshot:
     inference: Mapping[str, Any]
     timeline: Mapping[str, Any] | None = None
     events: Sequence[Mapping[str, Any]] | None = None
-    returns: Sequence[float] = field(default_factory=tuple)
+    returns: Sequence[float] = ()
 
 
 @dataclass

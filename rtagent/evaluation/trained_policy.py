@@ -110,8 +110,8 @@ class TrainedPolicy:
         self._config = config
         self.blueprint: Blueprint = probe(config)
         checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
-        spaces = input_space(self.blueprint), self.blueprint.action_space
-        learned = build_learned(config.policy, *spaces, config.learning)
+        self._spaces = input_space(self.blueprint), self.blueprint.action_space
+        learned = build_learned(config.policy, *self._spaces, config.learning)
         restore_network(learned, saved)
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
         self._head = head_of(config.learning, self.blueprint.action_space)
@@ -119,9 +119,8 @@ class TrainedPolicy:
     def acting(self) -> ActingPolicy:
         """The policy of an inference process: in its precision, and with one thread of torch."""
         torch.set_num_threads(1)
-        spaces = input_space(self.blueprint), self.blueprint.action_space
         policy = ActingPolicy(
-            self._config.policy, *spaces, self._head, self.blueprint.precision
+            self._config.policy, *self._spaces, self._head, self.blueprint.precision
         )
         policy.load(networks.flattened(self.network))
         return policy

@@ -39,13 +39,12 @@ def prune(paths: Sequence[Path], number: int, most_bytes: int) -> list[Path]:
 
 def bytes_in(path: Path) -> int:
     """Bytes of a file, or of the files in a folder; no link is followed."""
-    total = 0
     # A process that writes there may remove or rename a file at any time.
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             return sum(map(bytes_in, path.iterdir()))
-        total = path.lstat().st_size
-    return total
+        return path.lstat().st_size
+    return 0
 
 
 def newest_first(folder: Path, pattern: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
     for _ in range(MOST_LEVELS + 1):
         if not inner:
             return tables
-        inner = [each for one in inner for each in _parts(one) if isinstance(each, dict | list)]
+        parts = chain.from_iterable(
+            each.values() if isinstance(each, dict) else each for each in inner
+        )
+        inner = [each for each in parts if isinstance(each, dict | list)]
     raise ValueError(f"nested too deeply: {MOST_LEVELS} levels are the most")
 
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
