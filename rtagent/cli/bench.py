@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the benchmarks or run one."""
+    """List the benchmarks, run one, or check their figures."""
     scripts = find_scripts()
     if args.write and not args.check:
         raise UserError("bench --write: goes with --check")
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(name: str, arguments: tuple[str, ...]) -> Any:
-    """The JSON that a benchmark prints, whatever its exit code: that is of limits of its own.
+    """The JSON that a benchmark prints; its exit code, which is about its own limits, is ignored.
 
     Raises:
         UserError: it printed no JSON.

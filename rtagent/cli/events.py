@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _follow(
     daemon: Daemon, args: argparse.Namespace, run_id: str, last: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Events after one of a run, oldest first, again and again; waits while no daemon answers."""
+    """The events after event `last` of a run, oldest first, for ever; waits if no daemon answers."""
     lost = False
     while True:
         sleep(POLL_S)
@@ -96,7 +96,7 @@ def _follow(
 
 
 def _since(daemon: Daemon, last: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """What is new, oldest first."""
+    """The events after event `last`, oldest first."""
     page = found = _ask(daemon, PAGE, kinds)
     while len(page) == PAGE and page[-1]["id"] > last + 1:
         page = _ask(daemon, PAGE, kinds, page[-1]["id"])
@@ -142,7 +142,7 @@ def line_of(event: Mapping[str, Any]) -> str:
 
 
 def details_of(event: Mapping[str, Any]) -> str:
-    """The details of an event, short; of a change: the old and the new value, and whose it was."""
+    """The details of an event, short; of a change the old and the new value, and who made it."""
     details = {key: value for key, value in event.items() if key not in _COMMON}
     parts = []
     if "before" in details and "after" in details:
@@ -154,7 +154,7 @@ def details_of(event: Mapping[str, Any]) -> str:
 
 
 def _change(before: Any, after: Any) -> str:
-    """Old and new value; of several settings, each with its name."""
+    """The old and the new value; of several settings, each with its name."""
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         return change_in_words(before, after)
     return ", ".join(

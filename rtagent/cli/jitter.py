@@ -25,7 +25,7 @@ PROGRESS_EVERY_S = 0.5
 
 
 class Jitter(TypedDict):
-    """What was measured, in microseconds where nothing else is said.
+    """What was measured; times are in microseconds.
 
     Attributes:
         realtime: whether realtime priority was granted.

@@ -1,4 +1,4 @@
-"""`rtagent learner`: start the learner of a Ray cluster, or find it, and tell how it does."""
+"""`rtagent learner`: start the learner of a Ray cluster, or find it, and print its figures."""
 
 from __future__ import annotations
 

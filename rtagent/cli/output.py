@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 
 def known(value: object, form: str = "{}") -> str:
-    """The value as text; one that is None or no finite number is called unknown."""
+    """The value as text, or "unknown" for None and for a number that is not finite."""
     absent = value is None or (isinstance(value, float) and not isfinite(value))
     return UNKNOWN if absent else form.format(value)
 

@@ -22,7 +22,7 @@ ACTIONS = {
     "search": "where a game keeps a number, found from a few saved states",
 }
 MODULES = {"record": rom_record, "search": rom_search}
-"""Of the actions that have a module of their own."""
+"""The modules of the actions that have one of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -91,7 +91,7 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration, over which this command's own options prevail."""
+    """The configuration, with this command's own options as the strongest source."""
     options = {
         "service.host": None if args.host is None else json.dumps(args.host),
         "service.port": args.port,

@@ -1,4 +1,4 @@
-"""`rtagent train`: learn for a while without the HTTP service, and write down what came of it."""
+"""`rtagent train`: learn for a while without the HTTP service, and write the results."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
     summary |= _returns(Path(results["episodes_file"]))
-    # The file may lack the first ones, and has those that ended after the last look.
+    # The file may lack the first episodes, and has those that ended after the last look.
     count = outcome.stats["episodes"]["count"]
     summary["episodes"] = max(count, summary["episodes_kept"])
     result = {"run_id": runtime.run_id, **summary, **results}
