@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _follow(
     daemon: Daemon, args: argparse.Namespace, run_id: str, last: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """The events after event `last` of a run, oldest first, for ever; waits if no daemon answers."""
+    """The events after event `last` of a run, oldest first, for ever; waits for the daemon."""
     lost = False
     while True:
         sleep(POLL_S)
