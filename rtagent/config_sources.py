@@ -66,10 +66,10 @@ def parse_config(values: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(describe_validation_error(error)) from None
+        raise UserError(_describe(error)) from None
 
 
-def describe_validation_error(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     """The first problem of a validation error as one line: field, value, reason."""
     problems = error.errors()
     first = problems[0]

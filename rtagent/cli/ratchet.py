@@ -48,14 +48,12 @@ class Record:
     noise: float = 0.0
     load: float | None = None
 
-    def loss(self, now: float) -> float:
-        """By how much a new value is worse; negative where it is better."""
-        assert self.value is not None
-        return self.value - now if self.better == "more" else now - self.value
-
     def holds(self, now: float) -> bool:
-        """Whether a new value is no loss above the noise, or there is nothing to compare with."""
-        return self.value is None or self.loss(now) <= max(self.noise, self.least_noise)
+        """Whether a new value is worse by no more than the noise, or nothing was committed yet."""
+        if self.value is None:
+            return True
+        loss = self.value - now if self.better == "more" else now - self.value
+        return loss <= max(self.noise, self.least_noise)
 
     def measured(self, values: Sequence[float], load: float) -> Record:
         """The record of several runs: their median, and as noise their range."""

@@ -135,10 +135,11 @@ def _print(shown: dict[str, Any]) -> None:
         "mean return": known(shown["mean_return"], "{:.2f}"),
         "updates": str(shown["updates"]),
     }
-    learners = shown["learners"]
+    processes, learners = shown["processes"], shown["learners"]
     console = stdout()
     console.print(
-        f"{shown['environment']}, {shown['algorithm']}, {shown['processes']} processes, "
+        f"{shown['environment']}, {shown['algorithm']}, "
+        f"{processes} process{'' if processes == 1 else 'es'}, "
         f"{learners} learner{'' if learners == 1 else 's'}: {shown['virtual_s']:.0f} s in "
         f"{shown['took_s']:.1f} s", soft_wrap=True,
     )

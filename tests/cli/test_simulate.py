@@ -85,7 +85,8 @@ def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: 
 
 
 def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
-    shown = run(*POLE, "--seconds", "3", "--set", "inference.injected_latency_ms=30").out
-    assert "CartPole-v1, adaptive, 2 processes, 1 learner: 3 s in " in shown
+    settings = ("--set", "inference.injected_latency_ms=30", "--set", "inference.processes=1")
+    shown = run(*POLE, "--seconds", "3", *settings).out
+    assert "CartPole-v1, adaptive, 1 process, 1 learner: 3 s in " in shown
     for title in ("inaction", "delays", "mean return"):
         assert f"\n{title} " in shown
