@@ -58,10 +58,11 @@ def _format(args: argparse.Namespace) -> str:
     """
     if args.out is None:
         return args.format or "torch"
-    named = {ending: name for name, ending in ENDINGS.items() if ending}.get(args.out.suffix)
-    chosen: str = args.format or named or "torch"
-    if ENDINGS[chosen] and named != chosen:
-        wanted = ENDINGS[chosen] if args.format else " or ".join([*FORMATS, ENDINGS["mcap"]])
+    ending = args.out.suffix
+    named = next((name for name, each in ENDINGS.items() if each and each == ending), "torch")
+    chosen: str = args.format or named
+    if ENDINGS[chosen] not in ("", ending):
+        wanted = ENDINGS[chosen] if args.format else " or ".join(filter(None, ENDINGS.values()))
         raise UserError(f"--out {args.out}: the name must end in {wanted}")
     return chosen
 
