@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -110,17 +111,24 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends; that must find an open file.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return EXIT_BROKEN_PIPE
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            return _refuse(f"{_text(error.filename)}: {error.strerror}")
+        if error.errno != errno.ENOSPC:
             raise
-        return _refuse(f"{_text(error.filename)}: {error.strerror}")
+        _discard_stdout()
+        return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
         if str(error) != NO_HOME:
             raise
         return _refuse("a path begins with ~, and there is no such home directory")
+
+
+def _discard_stdout() -> None:
+    """Let the interpreter, which flushes stdout once more when it ends, find a file to write to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(why: str) -> int:

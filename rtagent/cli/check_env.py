@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 def _kwargs(text: str) -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--kwargs {text}: not JSON: {error}") from None
     if not isinstance(kwargs, dict):
         raise UserError(f"--kwargs {text}: expected an object such as '{{\"speed\": 0.1}}'")

@@ -105,6 +105,18 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("command", ["config show", "config schema --json"])
+def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
+    """A short one is written at the end, a long one at once."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rtagent", *command.split()], stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )
+    assert done.stderr == "rtagent: cannot write: No space left on device\n"
+    assert done.returncode == 2
+
+
 def test_no_room_for_temporary_files_is_one_line() -> None:
     done = subprocess.run(
         ["prlimit", "--fsize=0:", sys.executable, "-m", "rtagent", "serve"],
