@@ -77,14 +77,14 @@ def adapter_of(env: gym.Env[Any, Any]) -> Adapter:
     return Adapter(env, EnvConfig())
 
 
-def seen(observation: Any) -> Any:
+def right_action(observation: Any) -> Any:
     """The values of the policy that is right without delay."""
     state = int(observation[-1, 0])
     return np.array([1 - state, state], np.float32)
 
 
 def play(env: TwoStates, *delays: int, episodes: int = 3) -> Any:
-    return PausedWorld(adapter_of(env), seen, 0, delays).play(episodes)
+    return PausedWorld(adapter_of(env), right_action, 0, delays).play(episodes)
 
 
 @pytest.mark.parametrize(("delay", "returns"), [
@@ -115,7 +115,7 @@ def test_delays_begin_again_after_the_last_one() -> None:
 
 def test_it_ends_in_the_middle_when_told_to() -> None:
     ticks = iter([True] * 14 + [False])
-    world = PausedWorld(adapter_of(TwoStates()), seen, 0, go_on=lambda: next(ticks))
+    world = PausedWorld(adapter_of(TwoStates()), right_action, 0, go_on=lambda: next(ticks))
     assert world.play(3).ticks.tolist() == [LENGTH]
 
 
@@ -138,7 +138,7 @@ def test_the_bounds_are_those_of_the_theorem() -> None:
 def test_predictability_is_the_share_of_the_usual_next_frame(
     stays: float, expected: float
 ) -> None:
-    world = PausedWorld(adapter_of(TwoStates(stays)), seen, 0)
+    world = PausedWorld(adapter_of(TwoStates(stays)), right_action, 0)
     found = regret.predictability(world, 3.0, 40, 100, np.random.default_rng(1))
     assert found is not None
     assert (found.states, found.clones) == (40, 100)
