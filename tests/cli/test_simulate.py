@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.staggering.register import ALGORITHMS
 from tests.cli.conftest import Run
 
 KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv", "delay_mean",
         "delay_p99", "overwritten_fraction", "from_chunk_fraction", "converged_s"]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_json_has_the_contract_s_keys(run: Run, algorithm: str) -> None:
-    done = run(
-        *("simulate", "--algorithm", algorithm, "--inference-ticks", "5", "--processes", "5"),
-        *("--seconds", "4", "--seed", "1", "--json"),
-    )
+def test_json_has_the_contract_s_keys(run: Run) -> None:
+    done = run("simulate", "--seconds", "4", "--json")
     assert done.code == 0
     assert list(json.loads(done.out)) == KEYS
     assert done.err == ""
