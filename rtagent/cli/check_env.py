@@ -18,7 +18,7 @@ EXIT_FAILED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0")
-    add("--rate-hz", type=float, metavar="R", help="ticks per second; default: its own")
+    add("--rate-hz", type=float, metavar="R", help="ticks per second; default: the world's own")
     add("--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor")
     add_seconds_option(parser, 5.0, "how long to step it on the wall clock")
     add_json_option(parser)

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show: the effective configuration as TOML; schema: every key with its values, "
         "default and meaning")
     add_config_options(parser)
-    add("--format", choices=FORMATS, help="of the schema: table (default), JSON schema, Markdown")
+    add("--format", choices=FORMATS,
+        help="form of the schema: table (default), JSON schema, Markdown")
     add_json_option(parser)
 
 

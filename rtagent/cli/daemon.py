@@ -25,7 +25,8 @@ _ADVICE = "whoever has put it there may mean ill; choose another --state-dir"
 def add_state_dir_option(parser: argparse.ArgumentParser) -> None:
     """`--state-dir DIR`."""
     parser.add_argument(
-        "--state-dir", metavar="DIR", type=Path, help="the daemon's; default: the configured one"
+        "--state-dir", metavar="DIR", type=Path,
+        help="state directory of the daemon; default: the configured one",
     )
 
 

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR",
         help="folder of the results; what is finished in it is not run again "
         "(default: results/NAME, with --quick results/NAME-quick)")
-    add("--seeds", type=int, nargs="+", metavar="K", help="default: 0 1 2")
+    add("--seeds", type=int, nargs="+", metavar="K", help="seeds of the trials; default: 0 1 2")
     add("--only", action="append", default=[], metavar="NAME=VALUE",
         help="only the trials with this parameter; may be repeated")
     add("--anew", action="store_true", help="ignore what the folder holds, and begin anew")

@@ -30,7 +30,7 @@ RAY_COUNTS = ("CPU", "GPU", "memory", "object_store_memory")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", metavar="ADDRESS",
-        help="of the Ray cluster's head, host:port; default: a Ray of this machine alone is "
+        help="host:port of the Ray cluster's head; default: a Ray of this machine alone is "
         "started, which daemons can join if RAY_AUTH_TOKEN is set",
     )
     parser.add_argument(
@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--name", default=ClusterConfig().name,
-        help="of the learner, as cluster.name of the daemons (default: %(default)s)",
+        help="name of the learner, the cluster.name of the daemons (default: %(default)s)",
     )
     parser.add_argument(
         "--checkpoint-dir", metavar="DIR", type=Path,
-        help="where the learner writes its checkpoints, and no other learner does, on the machine "
-        "that it runs on; default: it writes none",
+        help="folder for the checkpoints of this learner alone, on the machine that it runs on; "
+        "default: it writes none",
     )
     parser.add_argument("--json", action="store_true", help="a JSON document per line on stdout")
 

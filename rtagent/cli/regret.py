@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--states", metavar="N", type=int, default=200,
         help="states to clone for the predictability (200); 0: none")
     add("--clones", metavar="K", type=int, default=16, help="clones of each state (16)")
-    add("--picture", metavar="FILE", type=Path, help="bars with intervals, .png, .svg or .pdf")
+    add("--picture", metavar="FILE", type=Path, help="draw bars with intervals, .png, .svg or .pdf")
     add_json_option(parser)
 
 

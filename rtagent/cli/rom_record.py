@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keys", type=Path, metavar="SCRIPT.keys",
         help="play this script, as fast as it goes, record all of it, and save a state at its end; "
         "without it: play with the keyboard, in a browser")
-    add("--port", type=int, metavar="P", help="of the page on 127.0.0.1; default: a free one")
+    add("--port", type=int, metavar="P", help="port of the page on 127.0.0.1; default: a free one")
     add_json_option(parser)
 
 

@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="saved states in their order, each with the number that the screen showed if it is "
         "known, and between two of them how it changed: changed, unchanged, increased, decreased. "
         "For example: start.state=0 increased later.state=120 unchanged last.state")
-    add("--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
-        "u1 or bcd3le; may be repeated; default: all")
-    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)")
+    add("--type", metavar="TYPE", action="append", dest="types",
+        help="a type of a reward file, such as u1 or bcd3le; may be repeated; default: all")
+    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="emulator (gambatte)")
     add("--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})")
     add_json_option(parser)
 

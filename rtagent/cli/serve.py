@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add("--host", metavar="H", help="address to bind (127.0.0.1)")
     add("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
-    add("--state-dir", metavar="DIR", type=Path, help="token and checkpoints")
+    add("--state-dir", metavar="DIR", type=Path, help="folder for token and checkpoints")
     add("--realtime", choices=("auto", "on", "off"), help="SCHED_FIFO for the environment (auto)")
     add("--insecure", action="store_true", help="allow an address that others can reach")
     add_log_options(parser)
@@ -56,8 +56,8 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     """`--log-format` and `--quiet`."""
     add = parser.add_argument
     add("--log-format", choices=FORMATS, default="text",
-        help="of the log on stderr: a line of text or a JSON object for each event (text)")
-    add("--quiet", action="store_true", help="print the address, warnings and errors alone")
+        help="form of the log on stderr: a line of text or a JSON object for each event (text)")
+    add("--quiet", action="store_true", help="print only the address, warnings and errors")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
     add("--seconds", type=float, default=defaults.seconds, metavar="T",
         help=f"seconds of virtual time ({defaults.seconds:g})")
-    add("--seed", type=int, default=0, metavar="K", help="of all chance (0)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all chance (0)")
     add_json_option(parser)
     simulate_run.add_arguments(parser)
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of an inference; injected latency counts where it is longer; default: "
         "measured, unless latency is injected")
     add("--update-ms", type=float, metavar="MS", help="length of an update; default: measured")
-    add("--save", type=Path, metavar="DIR", help="write a checkpoint of what was learned there")
+    add("--save", type=Path, metavar="DIR", help="folder for a checkpoint of what was learned")
 
 
 def check_absent(args: argparse.Namespace) -> None:

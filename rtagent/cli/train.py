@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--updates", type=int, metavar="N", help="train until so many updates have been applied"
     )
     add_config_options(parser)
-    add("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
+    add("--state-dir", metavar="DIR", type=Path, help="folder for checkpoints and records")
     add("--out", metavar="DIR", type=Path,
         help="an empty or new folder for the results; default: the run's folder in the state dir")
     add_json_option(parser)
