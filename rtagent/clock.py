@@ -75,7 +75,7 @@ class MonotonicClock:
 
 
 def suspended_s() -> float:
-    """Seconds for which this machine was suspended; no monotonic clock moves meanwhile."""
+    """Seconds for which this machine was suspended since its start; CLOCK_MONOTONIC stands then."""
     boot, awake = (time.clock_gettime(each) for each in (time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC))
     # Rounded, because the two clocks are read one after the other.
     return round(boot - awake, 2)

@@ -106,8 +106,8 @@ class Runtime:
         """Wait until so many updates have been applied or so many seconds have passed.
 
         Args:
-            updates: applied in this run, by all learners; None: any number.
-            seconds: from now on; None: without limit.
+            updates: applied in this run, by all learners. If None, any number.
+            seconds: from now on. If None, without limit.
 
         Returns:
             The figures at the end, as `stats`.
