@@ -40,7 +40,9 @@ class Daemon:
         certificate: PEM file with the daemon's certificate. If None, the daemon speaks no TLS.
     """
 
-    def __init__(self, url: str, token: str, timeout_s: float, certificate: str | None) -> None:
+    def __init__(
+        self, url: str, token: str, timeout_s: float = TIMEOUT_S, certificate: str | None = None
+    ) -> None:
         self.url = url
         self._timeout_s = timeout_s
         self._client = httpx.Client(
