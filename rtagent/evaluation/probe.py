@@ -53,9 +53,8 @@ def probe(config: Config) -> Blueprint:
     adapter = open_environment(config.env)
     try:
         DefaultBehaviour(config.env, adapter)
-        learning = config.learning
         try:
-            head = head_of(learning, adapter.action_space)
+            head = head_of(config.learning, adapter.action_space)
         except UserError as error:
             raise UserError(f"env.id = {config.env.id!r}: {error}") from None
         world = Blueprint(
@@ -76,26 +75,31 @@ def probe(config: Config) -> Blueprint:
             )
         if not config.policy.learns:
             return replace(world, state_size=config.policy.remote_state)
-        inputs = input_space(world)
-        learned = build_learned(config.policy, inputs, world.action_space, learning)
-        # The tensors of the actor come first, see `policy/actor_critic.py`.
-        actor = acting_part(learned)
-        chunk = chunk_length(actor, config.policy, inputs, world.action_space, head)
-        _check_chunk(config, chunk)
-        if state_size_of(actor):
-            check_recurrent(config)
-        tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
-        blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
-        precision = acting_precision(config.policy, actor, blank)
-        if precision == "bfloat16" and config.policy.factory is not None:
-            _check_in_bfloat16(config.policy, actor, inputs, world.action_space, head)
-        return replace(
-            world, network=describe(config.policy, inputs, head), tensors=tensors[:acting],
-            critics=tensors[acting:], precision=precision, chunk=chunk,
-            state_size=state_size_of(actor),
-        )
+        return _with_network(config, world, head)
     finally:
         adapter.close()
+
+
+def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Blueprint:
+    """The shapes of a world, and of the run's own network."""
+    policy, inputs, actions = config.policy, input_space(world), world.action_space
+    learned = build_learned(policy, inputs, actions, config.learning)
+    # The tensors of the actor come first, see `policy/actor_critic.py`.
+    actor = acting_part(learned)
+    chunk = chunk_length(actor, policy, inputs, actions, head)
+    _check_chunk(config, chunk)
+    if state_size_of(actor):
+        check_recurrent(config)
+    tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
+    blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
+    precision = acting_precision(policy, actor, blank)
+    if precision == "bfloat16" and policy.factory is not None:
+        _check_in_bfloat16(policy, actor, inputs, actions, head)
+    return replace(
+        world, network=describe(policy, inputs, head), tensors=tensors[:acting],
+        critics=tensors[acting:], precision=precision, chunk=chunk,
+        state_size=state_size_of(actor),
+    )
 
 
 def _resumed(
