@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     add("--episodes", metavar="N", type=int, default=10, help="episodes to play (10)")
     add("--live", action="store_true", help="play on the wall clock, not in a world that waits")
-    add("--seed", type=int, default=0, help="seed of the environment (0)")
+    add("--seed", type=int, metavar="K", help="seed of the environment (0; with --live: run.seed)")
     add("--video", metavar="FILE", type=Path, help="film the first episode, .mp4; not with --live")
     add_json_option(parser)
 
@@ -58,10 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play, and print the returns; Ctrl-C ends it early, with the episodes so far."""
     check_between("episodes", args.episodes, 1, EPISODES)
-    if args.seed < 0:
+    if args.seed is not None and args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
+    if args.live and args.seed is not None:
+        args.overrides = [*args.overrides, f"run.seed={args.seed}"]
     path, saved, config = checkpoint_of(args)
     if config.env.pending_actions and not args.live:
         raise UserError(
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             policy, live = TrainedPolicy(config, saved, path), {}
             episodes = play_paused(
-                config, policy, args.episodes, args.seed, stop, on_episode, args.video
+                config, policy, args.episodes, args.seed or 0, stop, on_episode, args.video
             )
     if not episodes:
         raise UserError("no episode was finished")
@@ -136,8 +138,8 @@ def follow_ledger(
 
     Args:
         runtime: the live world, just begun.
-        count: most episodes.
-        seconds: most seconds.
+        count: it ends after so many episodes.
+        seconds: it ends after so many seconds.
         stop: ends it early.
         on_episode: called for each episode that has ended.
 
