@@ -4,7 +4,8 @@ Why it is correct. `LogLines.put` leaves an event in a bounded queue; one thread
 hands it to the logging module, whose handlers may hang: on a disk, or on a pipe or a terminal that
 takes nothing more. It is a daemon thread and starts no process, so it may hang for ever. At the end
 of a program the logging module takes every handler's lock, so a handler must not hang with it:
-`StderrHandler` writes only what stderr has room for, and gives a line up if there is none.
+`StderrHandler` writes only what stderr has room for. It waits a moment for room, and then gives
+lines up, without a further wait, until there is room again: so any number of lines is soon done.
 What is dropped is counted, and said with the next line that gets through (`log_format.py`).
 """
 
@@ -61,7 +62,7 @@ class StderrHandler(logging.Handler):
 
     Args:
         descriptor: to write to.
-        wait_s: seconds to wait for room.
+        wait_s: seconds to wait for room, if the line before found some.
     """
 
     def __init__(self, descriptor: int = STDERR, wait_s: float = ROOM_WAIT_S) -> None:
@@ -85,4 +86,5 @@ class StderrHandler(logging.Handler):
     def _has_room(self) -> bool:
         room = select.poll()
         room.register(self._descriptor, select.POLLOUT)
-        return any(event & select.POLLOUT for _, event in room.poll(1000.0 * self._wait_s))
+        wait_s = 0.0 if self._dropped else self._wait_s
+        return any(event & select.POLLOUT for _, event in room.poll(1000.0 * wait_s))

@@ -99,6 +99,15 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_not_time(full_pipe: tuple[int,
     assert len(said[0]) < 4096
 
 
+def test_many_lines_wait_for_room_no_longer_than_one(full_pipe: tuple[int, int]) -> None:
+    """At its end a program waits for all of them: the logging module takes the handler's lock."""
+    handler = StderrHandler(full_pipe[1], wait_s=0.1)
+    began = time.monotonic()
+    for _ in range(300):
+        handler.handle(record("lost"))
+    assert time.monotonic() - began < 15.0
+
+
 def test_a_stderr_that_is_gone_is_no_error(full_pipe: tuple[int, int]) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
