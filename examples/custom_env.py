@@ -25,7 +25,7 @@ class Pursuit(gym.Env[Observation, np.int64]):
     right. Reward: 1 on the target, 0 at a distance of 1 or more.
 
     Args:
-        speed: way per tick.
+        speed: distance per tick.
     """
 
     metadata = {"render_modes": [], "render_fps": 50}  # noqa: RUF012 - as Gymnasium declares it
@@ -41,7 +41,7 @@ class Pursuit(gym.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Both start anywhere."""
+        """Both start at random places."""
         super().reset(seed=seed)
         self._own, self._target = self.np_random.uniform(-1.0, 1.0, 2)
         self._direction = float(self.np_random.choice((-1.0, 1.0)))

@@ -24,7 +24,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it first is: the command line must answer Ctrl-C at once."""
+    """Import a name when it is first used: the command line must answer Ctrl-C at once."""
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,11 +12,11 @@ def main() -> int:
     """Run one command; the exit code."""
     leave_at_ctrl_c()
     hold_standard_streams()
-    # Environments and networks of one's own are found beside the configuration, as with
+    # The user's environments and networks are found beside the configuration, as with
     # `python -m rtagent`; last, so that no file there takes the place of an installed module.
     if _nobody_else_writes_here():
         sys.path.append("")
-    # Takes a moment.
+    # This import takes a moment, in which Ctrl-C is heard already.
     from rtagent.cli import main as run
 
     try:

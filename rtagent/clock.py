@@ -16,7 +16,7 @@ NANO = 1_000_000_000
 
 
 def whole_ticks(seconds: float, rate_hz: float) -> int:
-    """Ticks that fit into so many seconds; one that is there but for a rounding counts."""
+    """Ticks that fit into so many seconds; one that is missing only by a rounding counts."""
     return int(seconds * rate_hz * (1.0 + 1e-12))
 
 
@@ -36,8 +36,8 @@ class MonotonicClock:
     """The machine's monotonic clock.
 
     Args:
-        ahead: how long before the end of a wait the sleep ends; the rest is spun. Only the
-            environment process, which has a core's attention, should. If None, nothing is spun, and
+        ahead: decides how long before the end of a wait the sleep ends; the rest is spun. Meant for
+            the environment process, which runs at realtime priority. If None, nothing is spun, and
             waits end as late as sleeps do.
     """
 
@@ -52,7 +52,7 @@ class MonotonicClock:
         if self.ahead is None:
             self._sleep_until(when)
             return
-        # The last wake-up is looked at here, and not when its event was there.
+        # The last wake-up is noted before the next wait: right after it, its tick was due.
         if self._newest is not None:
             self.ahead.note(*self._newest)
             self._newest = None
@@ -66,7 +66,7 @@ class MonotonicClock:
             self._newest = (woke - wake, woke - wake, end - woke)
 
     def _sleep_until(self, when: float) -> bool:
-        """Sleep without precision; False if there was no time to."""
+        """Sleep without precision; False if there was no time to sleep."""
         slept = False
         while (rest := when - self.now()) > 0:
             time.sleep(rest)
@@ -75,9 +75,9 @@ class MonotonicClock:
 
 
 def suspended_s() -> float:
-    """Seconds that this machine has slept since it was started; no process's time passes then."""
+    """Seconds for which this machine was suspended since its start; CLOCK_MONOTONIC stands then."""
     boot, awake = (time.clock_gettime(each) for each in (time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC))
-    # The two are read one after the other.
+    # Rounded, because the two clocks are read one after the other.
     return round(boot - awake, 2)
 
 

@@ -1,6 +1,6 @@
 """Where the configuration comes from: TOML, then `RTAGENT_SECTION__KEY`, then `SECTION.KEY=VALUE`.
 
-The later ones win. What is wrong is said in one line that names the field and the value.
+The later ones win. An error is one line that names the field and the value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_config(
     """Read the configuration.
 
     Args:
-        path: a TOML file, or what would stand in one, `{"env": {"id": ...}}`; `env.id`,
+        path: a TOML file, or its content as a mapping, `{"env": {"id": ...}}`, in which `env.id`,
             `env.default_action` and `policy.factory` may be the class or function itself, if it can
             be imported. If None, the defaults, which fit the built-in game.
         overrides: `SECTION.KEY=VALUE` strings, the strongest source.
@@ -66,10 +66,10 @@ def parse_config(values: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(describe_validation_error(error)) from None
+        raise UserError(_describe(error)) from None
 
 
-def describe_validation_error(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     """The first problem of a validation error as one line: field, value, reason."""
     problems = error.errors()
     first = problems[0]
@@ -97,7 +97,7 @@ def all_keys() -> list[str]:
 
 
 def nearest_key(dotted: str) -> str | None:
-    """The key that somebody meant: of the same name in another section, else of a similar one.
+    """The key that was probably meant: of the same name in another section, else of a similar one.
 
     Args:
         dotted: `section.key`, which is unknown.
@@ -114,22 +114,22 @@ def nearest_key(dotted: str) -> str | None:
 
 
 def _hint(problem: Mapping[str, Any]) -> str:
-    """What was meant by an unknown key or section."""
+    """What an unknown key or section was probably meant to be, or where all keys are listed."""
     path = [str(part) for part in problem["loc"][:2]]
     if len(path) == 1 and isinstance(problem["input"], Mapping):
-        # Of a section that does not exist, its first key tells most.
+        # The first key of a section that does not exist is the best hint.
         path += [str(key) for key in problem["input"]][:1]
     near = nearest_key(".".join(path)) if len(path) == 2 else None
     return f"did you mean {near}?" if near else "`rtagent config schema` lists all keys"
 
 
 def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings of a source, in sections of their own: they may be changed."""
+    """The settings of a source, as a copy that may be changed."""
     if source is None:
         return {}
     if not isinstance(source, Mapping):
         try:
-            return read_toml(_found(Path(source)))
+            return read_toml(_or_installed(Path(source)))
         except OSError as error:
             raise UserError(f"cannot read the configuration {source}: {error.strerror}") from None
         except ValueError as error:
@@ -141,8 +141,8 @@ def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _found(path: Path) -> Path:
-    """The file; what is not there and is called `examples/NAME` is the installed one, if any."""
+def _or_installed(path: Path) -> Path:
+    """The file, or the installed one for a path `examples/NAME` that does not exist."""
     if path.parent == Path("examples") and not path.exists():
         installed = Path(sys.prefix, "share", "rtagent", path)
         return installed if installed.exists() else path
@@ -150,10 +150,10 @@ def _found(path: Path) -> Path:
 
 
 def _by_name(key: str, value: Any) -> Any:
-    """A class or function as `module:name`: every process imports it for itself.
+    """A class or function as `module:name`, by which every process imports it; others as they are.
 
     Raises:
-        UserError: it has no such name.
+        UserError: it cannot be imported by a name.
     """
     if not callable(value):
         return value
@@ -173,7 +173,7 @@ def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     if isinstance(value, date | time):
-        # No setting is one, but the name of a folder may look like one.
+        # No setting is a date, but the name of a folder may look like one.
         value = text
     table = values
     for key in keys[:-1]:

@@ -35,14 +35,14 @@ FIELDS: dict[str, dict[str, FieldInfo]] = {
 }
 """The fields by section and name, in the order of their declarations."""
 KEYS = [f"{section}.{name}" for section, fields in FIELDS.items() for name in fields]
-"""The same, dotted."""
+"""The names of these fields, dotted."""
 
 
 def as_changes(given: Any) -> dict[str, dict[str, Any]]:
-    """A change that a program wrote down, in dictionaries of its own; nobody has checked it.
+    """A copy of a change that a program has written, of which only the shape is checked.
 
     Raises:
-        UserError: it has not the shape of a change.
+        UserError: it does not have the shape of a change.
     """
     if not isinstance(given, Mapping):
         raise UserError(
@@ -70,7 +70,7 @@ def live_values(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def with_values(config: Config, values: Values) -> Config:
-    """A configuration with other values, which somebody has checked: nothing is checked here."""
+    """A configuration with other values, which must be valid: they are not checked here."""
     sections = {
         section: getattr(config, section).model_copy(update=dict(changes))
         for section, changes in values.items()
@@ -82,8 +82,8 @@ def changed(config: Config, changes: Values) -> Config:
     """A configuration after a change, which is made whole or not at all.
 
     Args:
-        config: in force.
-        changes: new values; what is absent stays.
+        config: the configuration in force.
+        changes: new values; the other settings stay.
 
     Raises:
         UserError: names what cannot be changed, or the value that is not acceptable.

@@ -46,7 +46,7 @@ class Runtime:
         self._clock = MonotonicClock()
         self._error: BaseException | None = None
         self._reader: StatsReader | None = None
-        # Readers keep what they have seen; two threads inside one would mix that up.
+        # A reader keeps what it has seen, so only one thread at a time may use it.
         self._reading = threading.Lock()
         self._begun: tuple[Supervisor, threading.Thread] | None = None
 
@@ -83,11 +83,14 @@ class Runtime:
         except BaseException as error:
             self._error = error
         finally:
-            # Not before: until here somebody writes into it.
+            # Not before, because until here the run writes into it.
             state_dir.release()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
-        """Wait until the world ticks and every inference process acts, for so many seconds.
+        """Wait until the world ticks and every inference process acts.
+
+        Args:
+            timeout: seconds.
 
         Raises:
             UserError: it could not be started as configured.
@@ -100,11 +103,11 @@ class Runtime:
             self._clock.sleep_until(self._clock.now() + POLL_S)
 
     def wait(self, *, updates: int | None = None, seconds: float | None = None) -> dict[str, Any]:
-        """Let it run until so many updates have been applied, or so long; what comes first.
+        """Wait until so many updates have been applied or so many seconds have passed.
 
         Args:
-            updates: applied in this run, by all learners.
-            seconds: from now.
+            updates: applied in this run, by all learners. If None, any number.
+            seconds: from now on. If None, without limit.
 
         Returns:
             The figures at the end, as `stats`.
@@ -179,7 +182,7 @@ class Runtime:
         """Every figure, as `GET /v1/stats`.
 
         Raises:
-            UserError: it does not run, or is not ready yet.
+            UserError: the run has ended, or is not ready yet.
         """
         world = self._running().world
         if world is None:
@@ -199,7 +202,7 @@ class Runtime:
 
     @property
     def run_dir(self) -> Path:
-        """Where the records of this run are written; known once it has begun."""
+        """Folder of the records of this run; known once the run has begun."""
         return self._run()[0].run_dir
 
     @property
@@ -213,14 +216,14 @@ class Runtime:
         return self._begun
 
     def _running(self) -> Supervisor:
-        """The supervisor, as long as there is something to ask it for.
+        """The supervisor of a run that has begun and not ended.
 
         Raises:
             UserError: the run has not begun, has ended, or could not be started as configured.
         """
         supervisor, thread = self._run()
         if supervisor.ended:
-            # It may still say why.
+            # Its thread may still set the error.
             thread.join(STOP_LIMIT_S)
         if self._error is not None:
             raise self._error

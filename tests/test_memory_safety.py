@@ -85,13 +85,6 @@ def test_a_checkpoint_for_which_there_is_no_memory_is_reported(game: Runtime) ->
     assert role(game, "learner 0")["pid"] == learner["pid"]
 
 
-def test_a_budget_that_cannot_hold_is_refused_with_the_figures(game: Runtime) -> None:
-    with pytest.raises(UserError, match="memory_budget_mb = 20"):
-        game.set_deadlines(memory_budget_mb=20)
-    assert game.stats()["replay"]["memory_budget_bytes"] is None
-    learns(game, count=5)
-
-
 @pytest.mark.alone
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
     with run(*GAME, "env.rate_hz=480") as runtime:

@@ -155,15 +155,7 @@ def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> 
             assert runtime.stats()["clock"]["slips"] > slips
 
 
-def test_what_cannot_be_built_is_refused_in_one_line(run: Runtimes) -> None:
-    refused = pytest.raises(UserError, match="no such layers here")
-    with run("policy.factory=faulty:raises", wait=False) as runtime, refused as refusal:
-        runtime.wait_ready(180)
-    assert "Traceback" not in str(refusal.value)
-    assert len(str(refusal.value).splitlines()) == 1
-
-
-def test_what_only_fails_in_its_own_process_is_refused_too(run: Runtimes) -> None:
+def test_what_only_fails_in_its_own_process_is_refused(run: Runtimes) -> None:
     settings = ("env.id=faulty:OnceOnly-v0", "inference.processes=1")
     refused = pytest.raises(UserError, match=r"environment: .*there is only one such world")
     with run(*settings, wait=False) as runtime, refused:
@@ -333,15 +325,9 @@ def pole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 REFUSED = [
-    ("inference", {"processes": 0}, "inference.processes = 0"),
     ("inference", {"processes": 10_000}, "inference.processes = 10000"),
-    ("inference", {"algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
-    ("inference", {"injected_latency_spread": 1.0}, "spread: cannot be changed"),
     ("inference", {"processes": 2, "algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
     ("inference", {"injected_latency_ms": 99.0, "processs": 1}, "processs: cannot be changed"),
-    ("learning", {"processes": 65}, "learning.processes = 65"),
-    ("learning", {"batch_size": 0}, "learning.batch_size = 0"),
-    ("learning", {"order": "last"}, "learning.order = 'last'"),
     ("learning", {"paused": 1}, "learning.paused = 1"),
     ("learning", {"batch_size": 8, "gamma": 0.5}, "learning.gamma: cannot be changed"),
 ]
@@ -366,12 +352,6 @@ def test_a_refused_change_leaves_everything_as_it_was(pole: Runtime) -> None:
     pole.set_inference(injected_latency_ms=0.0)
     assert pole.status()["config"]["r3"]["memory_budget_mb"] is None
     assert role(pole, "inference 2") == {}
-
-
-def test_a_state_directory_has_one_daemon(pole: Runtime) -> None:
-    config = load_config(overrides=[f"run.state_dir={pole._config.run.state_dir}"])
-    with pytest.raises(UserError, match="held by another daemon"), Runtime(config):
-        pass
 
 
 def test_two_runs_in_one_program_do_not_end_each_other(pole: Runtime, run: Runtimes) -> None:

@@ -1,14 +1,15 @@
-"""The command line: finds the command, and turns whatever goes wrong into one line.
+"""The command line: finds the command, and turns every error of the user into one line.
 
 A command's module is imported when the command is chosen, so that `rtagent status` does not wait
-for what `rtagent plan` needs. Each has `add_arguments(parser)`, which declares its options, and
-`run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
+for what `rtagent plan` needs. Each module has `add_arguments(parser)`, which declares the options,
+and `run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -21,61 +22,52 @@ from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
 EXIT_USER_ERROR = 2
+EXIT_BROKEN_PIPE = 141
 NO_HOME = "Could not determine home directory."
 """What pathlib says of a path such as `~nobody/runs`."""
-EXIT_BROKEN_PIPE = 141
 
 
 class Command(NamedTuple):
-    """One command: its module, a line of help, and whether it runs processes or asks the kernel."""
+    """One command: a line of help, whether it runs processes or asks the kernel, and its module.
 
-    module: str
+    The module is one of this package, by default that of the command's name.
+    """
+
     help: str
     needs_linux: bool = False
+    module: str | None = None
 
 
 COMMANDS = {
-    "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
-    "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
-    "play": Command("rtagent.cli.play", "watch a checkpoint's policy play, live", True),
-    "evaluate": Command("rtagent.cli.evaluate", "how well a checkpoint's policy plays", True),
-    "regret": Command(
-        "rtagent.cli.regret", "what delay and inaction cost a checkpoint's policy", True
-    ),
-    "export": Command("rtagent.cli.export", "a policy, or a run, for other programs", True),
-    "status": Command("rtagent.cli.status", "how the running daemon is"),
-    "login": Command("rtagent.cli.login", "print an address that opens the dashboard once"),
-    "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
-    "rerun": Command("rtagent.cli.rerun_stream", "the running daemon as a Rerun stream"),
-    "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
-    "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
-    "policy-server": Command(
-        "rtagent.cli.policy_server", "answer for the agents of others, over the network", True
-    ),
-    "learner": Command(
-        "rtagent.cli.learner", "start or find the learner of a Ray cluster, and follow it", True
-    ),
-    "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
-    "profile": Command(
-        "rtagent.cli.profile", "measure a learning step, layer by layer and by precision", True
-    ),
-    "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
-    "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
-    "experiment": Command(
-        "rtagent.cli.experiment", "list the experiments, or run one and draw it", True
-    ),
-    "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),
-    "check-env": Command(
-        "rtagent.cli.check_env", "whether an environment is fit for realtime use", True
-    ),
-    "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
-    "donkey-sim": Command("rtagent.cli.donkey_sim", "a DonkeyCar simulator to drive in"),
-    "rom": Command("rtagent.cli.rom", "list, verify or import cartridges; play one and record it"),
+    "serve": Command("run the daemon: world, agent, learner, dashboard", True),
+    "train": Command("learn for a while, and draw the learning curve", True),
+    "play": Command("watch a checkpoint's policy play, live", True),
+    "evaluate": Command("how well a checkpoint's policy plays", True),
+    "regret": Command("what delay and inaction cost a checkpoint's policy", True),
+    "export": Command("a policy, or a run, for other programs", True),
+    "status": Command("how the running daemon is"),
+    "login": Command("print an address that opens the dashboard once"),
+    "watch": Command("the running daemon, live in the terminal"),
+    "rerun": Command("the running daemon as a Rerun stream", module="rerun_stream"),
+    "set": Command("change a setting of the running daemon", module="set_value"),
+    "events": Command("what happened in the run of the running daemon"),
+    "policy-server": Command("answer for the agents of others, over the network", True),
+    "learner": Command("start or find the learner of a Ray cluster, and follow it", True),
+    "plan": Command("measure the policy; how many processes it needs", True),
+    "profile": Command("measure a learning step, layer by layer and by precision", True),
+    "simulate": Command("staggering in virtual time"),
+    "bench": Command("list the benchmarks, or run one"),
+    "experiment": Command("list the experiments, or run one and draw it", True),
+    "doctor": Command("what this machine can do, and what to mend", True),
+    "check-env": Command("whether an environment is fit for realtime use", True),
+    "config": Command("show the effective configuration, or its schema"),
+    "donkey-sim": Command("a DonkeyCar simulator to drive in"),
+    "rom": Command("list, verify or import cartridges; record play; search a game's memory"),
 }
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and what was probably meant; the usage is a `--help` away."""
+    """Says in one line what is wrong, and what was probably meant; `--help` shows the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -83,7 +75,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse, but an unknown option is told before what is missing, and by its command."""
+        """As argparse, but an unknown option is reported before a missing one, by its command."""
         self._check_options(args or ())
         known, others = super().parse_known_args(args, namespace)
         if others:
@@ -99,10 +91,10 @@ class _Parser(argparse.ArgumentParser):
             if name == "--" or (passes_on and not name.startswith("-")):
                 return
             if name.startswith("--") and not any(each.startswith(name) for each in options):
-                self.error(f"no option {name}{_meant(name, options)}")
+                self.error(f"no option {name}{_did_you_mean(name, options)}")
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -119,17 +111,24 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends; that must find an open file.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return EXIT_BROKEN_PIPE
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            return _refuse(f"{_text(error.filename)}: {error.strerror}")
+        if error.errno != errno.ENOSPC:
             raise
-        return _refuse(f"{_text(error.filename)}: {error.strerror}")
+        _discard_stdout()
+        return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
         if str(error) != NO_HOME:
             raise
         return _refuse("a path begins with ~, and there is no such home directory")
+
+
+def _discard_stdout() -> None:
+    """Let the interpreter, which flushes stdout once more when it ends, find a file to write to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(why: str) -> int:
@@ -145,7 +144,7 @@ def _text(name: object) -> str:
 def _run(arguments: Sequence[str]) -> int:
     name = next((item for item in arguments if not item.startswith("-")), None)
     if name is not None and name not in COMMANDS:
-        raise UserError(f"no command {name!r}{_meant(name, COMMANDS)} (see rtagent --help)")
+        raise UserError(f"no command {name!r}{_did_you_mean(name, COMMANDS)} (see rtagent --help)")
     parsers, module = _parsers(name)
     parsed = parsers[""].parse_args(arguments)
     raise_at_ctrl_c()
@@ -153,7 +152,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """What a command would be told by its arguments; it is not run."""
+    """The arguments of a command as it would get them; the command is not run."""
     return _parsers(arguments[0])[0][""].parse_args(arguments)
 
 
@@ -163,9 +162,9 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 
 
 def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]:
-    """The whole parser (""), that of each command, and the module of the one with a name.
+    """The whole parser, under "", that of each command, and the module of the named command.
 
-    The options of the others are not known, for their modules are not loaded.
+    Only the parser of the named command has its options; the other modules are not loaded.
     """
     module: Any = None
     parser = _Parser(prog="rtagent", description="Realtime reinforcement learning.")
@@ -175,20 +174,16 @@ def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]
     for each, command in COMMANDS.items():
         parsers[each] = subparsers.add_parser(each, help=command.help, description=command.help)
         if each == name:
-            _check_platform(command)
-            module = _imported(command)
+            module = _load(each, command)
             module.add_arguments(parsers[each])
     return parsers, module
 
 
-def _imported(command: Command) -> Any:
+def _load(name: str, command: Command) -> Any:
+    if command.needs_linux and not sys.platform.startswith("linux"):
+        raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")
     try:
-        return importlib.import_module(command.module)
+        return importlib.import_module(f"{__name__}.{command.module or name.replace('-', '_')}")
     except OSError as error:
         # A library looks for a temporary directory as soon as it is imported.
         raise UserError(f"cannot start: {error.strerror}; make room, or set TMPDIR") from None
-
-
-def _check_platform(command: Command) -> None:
-    if command.needs_linux and not sys.platform.startswith("linux"):
-        raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")

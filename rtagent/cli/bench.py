@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the benchmarks or run one."""
+    """List the benchmarks, run one, or check their figures."""
     scripts = find_scripts()
     if args.write and not args.check:
         raise UserError("bench --write: goes with --check")
@@ -42,15 +43,25 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         list_scripts(args, scripts, "benchmark", "what it measures")
         return 0
-    path = chosen(args.name, scripts, "benchmark")
+    path = find_script(args.name, scripts, "benchmark")
     options = ["--json"] if args.json and "--json" not in args.rest else []
     command = [sys.executable, str(path), *options, *args.rest]
     return subprocess.run(command, env=_environ(), check=False).returncode
 
 
 def _measure(name: str, arguments: tuple[str, ...]) -> Any:
-    path = chosen(name, find_scripts(), "benchmark")
-    return ratchet.run_benchmark([sys.executable, str(path), "--json", *arguments], _environ())
+    """The JSON that a benchmark prints; its exit code, which is about its own limits, is ignored.
+
+    Raises:
+        UserError: it printed no JSON.
+    """
+    path = find_script(name, find_scripts(), "benchmark")
+    command = [sys.executable, str(path), "--json", *arguments]
+    done = subprocess.run(command, env=_environ(), stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None
 
 
 def _environ() -> dict[str, str]:
@@ -59,7 +70,7 @@ def _environ() -> dict[str, str]:
 
 
 def find_scripts(folder: str = "benchmarks", mark: str = '__name__ == "__main__"') -> Scripts:
-    """The modules of a folder of the checkout that hold the mark, by name.
+    """The modules of a folder of the checkout whose text has the mark, by name.
 
     Raises:
         UserError: there is no checkout.
@@ -75,15 +86,15 @@ def find_scripts(folder: str = "benchmarks", mark: str = '__name__ == "__main__"
 
 
 def list_scripts(args: argparse.Namespace, scripts: Scripts, kind: str, what: str) -> None:
-    """Print each with the first line of its docstring."""
+    """Print each script with the first line of its docstring."""
     summaries = {name: _summary(path) for name, path in scripts.items()}
     table = plain_table(kind, what, rows=summaries.items())
     listed = [{"name": name, "summary": text} for name, text in summaries.items()]
     report(args, listed, lambda _: stdout().print(table))
 
 
-def chosen(name: str, scripts: Scripts, kind: str) -> Path:
-    """The one of that name.
+def find_script(name: str, scripts: Scripts, kind: str) -> Path:
+    """The script of that name.
 
     Raises:
         UserError: there is none.

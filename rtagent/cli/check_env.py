@@ -18,7 +18,7 @@ EXIT_FAILED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0")
-    add("--rate-hz", type=float, metavar="R", help="ticks per second; default: its own")
+    add("--rate-hz", type=float, metavar="R", help="ticks per second; default: the world's own")
     add("--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor")
     add_seconds_option(parser, 5.0, "how long to step it on the wall clock")
     add_json_option(parser)
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 def _kwargs(text: str) -> dict[str, Any]:
     try:
         kwargs = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--kwargs {text}: not JSON: {error}") from None
     if not isinstance(kwargs, dict):
         raise UserError(f"--kwargs {text}: expected an object such as '{{\"speed\": 0.1}}'")

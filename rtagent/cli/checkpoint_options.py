@@ -1,4 +1,4 @@
-"""What the commands that take a checkpoint share."""
+"""The options of the commands that take a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
         help="a checkpoint, or a folder or state directory: its best one, else its newest; "
         "default: the configured state directory",
     )
-    add_config_options(parser, none="the checkpoint's own configuration")
+    add_config_options(parser, default="the checkpoint's own configuration")
 
 
 def checkpoint_of(args: argparse.Namespace) -> tuple[Path, Checkpoint, Config]:

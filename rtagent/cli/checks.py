@@ -1,6 +1,7 @@
-"""What `rtagent doctor` looks at: each check reads one thing and says what to do about it.
+"""The checks of `rtagent doctor`: each looks at one thing and says what to do about it.
 
-Memory is looked at in `memory_checks.py`.
+Those of memory are in `memory_checks.py`, those of waking up in `wake_up_checks.py`, those of a
+remote policy in `remote_checks.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def cores() -> Check:
 
 
 def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
-    """Which GPUs there are, and whether torch, of the installed version, is built for them."""
+    """Torch is built for the GPUs of this machine, if it has any. `torch` is its version."""
     files = sorted(proc.glob("driver/nvidia/gpus/*/information"))
     lines = [line for file in files for line in file.read_text().splitlines()]
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
@@ -79,14 +80,15 @@ def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
 
 
 def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
-    """No control group stops the daemon for the rest of a period (`docker run --cpus`)."""
+    """No control group stops the daemon for the rest of a period, as `docker run --cpus` makes it.
+    """
     shares = [share for group in _cpu_groups(cgroups, proc) if (share := _quota(group))]
     if not shares:
         return Check("CPU quota", "ok", "none")
     return Check(
         "CPU quota", "warn",
-        f"{min(shares):g} cores: whoever has used them up waits for the next period",
-        "pin to cores in its place: `docker run --cpuset-cpus`, AllowedCPUs= in systemd",
+        f"{min(shares):g} cores: after using them up, every process waits for the next period",
+        "pin to cores instead: `docker run --cpuset-cpus`, AllowedCPUs= in systemd",
     )
 
 
@@ -126,7 +128,7 @@ def cpu_governor(root: Path = Path("/sys/devices/system/cpu")) -> Check:
 
 
 def descriptor_access() -> Check:
-    """Another process can open our memory through /proc."""
+    """Another process can open the shared memory through /proc."""
     descriptor = os.memfd_create("rtagent-doctor", os.MFD_CLOEXEC)
     try:
         opening = f"open('/proc/{os.getpid()}/fd/{descriptor}', 'r+b')"
@@ -153,7 +155,7 @@ def jitter(measured: Jitter) -> Check:
 
 
 def state_directory(config: Config) -> Check:
-    """What the state directory holds, and what it may."""
+    """What the state directory holds, and how much it may hold."""
     folder, limits = config.state_dir, config.run
     runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")
     runs_bytes, saved_bytes = sum(map(bytes_in, runs)), sum(each["bytes"] for each in saved)
@@ -171,7 +173,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     operating_system, python, compiled_code, cores, gpus, cpu_quota, realtime_priority,
     locked_memory, memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
-"""All but those of the state directory and of the jitter."""
+"""The checks of the machine that need no measurement and no configuration."""
 
 
 def _capable(capability: int) -> bool:
@@ -183,7 +185,7 @@ def _capable(capability: int) -> bool:
 
 
 def _cpu_groups(cgroups: Path, proc: Path) -> list[Path]:
-    """The control groups of this process, and those around them, that may have a quota."""
+    """The control groups of this process and their parents, as far as they may have a quota."""
     groups: list[Path] = []
     for line in (proc / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -14,11 +14,11 @@ from rtagent.errors import UserError
 
 FORMATS = ("table", "json", "markdown")
 LEAST_WIDTH = 120
-"""Characters of the table of keys; what is not a terminal would get 80."""
+"""Columns of the table of keys; Rich takes 80 where stdout is no terminal."""
 
 
 class Key(NamedTuple):
-    """One key of the configuration; its values are in words, an empty default is none."""
+    """One key of the configuration; its values are in words, its default is empty if not set."""
 
     section: str
     name: str
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show: the effective configuration as TOML; schema: every key with its values, "
         "default and meaning")
     add_config_options(parser)
-    add("--format", choices=FORMATS, help="of the schema: table (default), JSON schema, Markdown")
+    add("--format", choices=FORMATS,
+        help="form of the schema: table (default), JSON schema, Markdown")
     add_json_option(parser)
 
 
@@ -48,16 +49,13 @@ def run(args: argparse.Namespace) -> int:
     if args.format:
         raise UserError(f"--format {args.format}: of the schema alone; `show` is TOML, or --json")
     values = config_of(args).model_dump(mode="json")
-    report(args, values, lambda sections: print("\n".join(toml_lines(sections))))
+    report(args, values, lambda sections: print("\n".join(_toml_lines(sections))))
     return 0
 
 
-def keys_of(schema: Mapping[str, Any]) -> Iterator[Key]:
-    """Every key of the configuration, in its order.
-
-    Args:
-        schema: JSON schema of the configuration.
-    """
+def keys() -> Iterator[Key]:
+    """Every key of the configuration, in its order."""
+    schema = Config.model_json_schema()
     for section, reference in schema["properties"].items():
         table = schema["$defs"][reference["$ref"].rpartition("/")[2]]
         for name, entry in table["properties"].items():
@@ -69,14 +67,13 @@ def keys_of(schema: Mapping[str, Any]) -> Iterator[Key]:
 
 
 def _show_schema(form: str) -> None:
-    schema = Config.model_json_schema()
     if form == "json":
-        print_json(schema)
+        print_json(Config.model_json_schema())
     elif form == "markdown":
         print("\n".join(markdown_lines()))
     else:
         table = plain_table("key", "values", "default", "meaning", rows=(
-            (f"{section}.{name}", *rest) for section, name, *rest in keys_of(schema)
+            (f"{section}.{name}", *rest) for section, name, *rest in keys()
         ))
         table.columns[0].no_wrap = True
         console = stdout()
@@ -87,7 +84,7 @@ def _show_schema(form: str) -> None:
 def markdown_lines() -> Iterator[str]:
     """The schema in Markdown: a table for each section."""
     section = ""
-    for key in keys_of(Config.model_json_schema()):
+    for key in keys():
         if key.section != section:
             yield from ["", f"## {key.section}", ""] if section else [f"## {key.section}", ""]
             yield from ["| Key | Values | Default | Meaning |", "| --- | --- | --- | --- |"]
@@ -106,16 +103,16 @@ def _values(entry: Mapping[str, Any]) -> str:
         return " | ".join(map(str, entry["enum"]))
     if "const" in entry:
         return str(entry["const"])
-    kind = entry.get("type")
+    kind: str = entry["type"]
     if kind == "boolean":
         return "true | false"
     if kind == "array":
-        items = [entry["items"]] if entry.get("items") else entry.get("prefixItems", [])
-        return f"list of {_values(items[0])}" if items else "list"
+        return f"list of {_values(entry.get('items') or entry['prefixItems'][0])}"
     if kind == "object":
         return "table"
-    names = {"string": entry.get("format", "text"), None: "any"}
-    return ", ".join([names.get(kind, str(kind)), *_bounds(entry)])
+    if kind == "string":
+        kind = entry.get("format", "text")
+    return ", ".join([kind, *_bounds(entry)])
 
 
 def _bounds(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -134,12 +131,8 @@ def _number(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def toml_lines(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A configuration as TOML that `--config` reads back; an absent value is a comment.
-
-    Args:
-        sections: tables of plain values by name.
-    """
+def _toml_lines(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A configuration as TOML that `--config` reads back; an absent value is a comment."""
     for number, (name, table) in enumerate(sections.items()):
         if number:
             yield ""

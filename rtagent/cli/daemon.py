@@ -1,4 +1,4 @@
-"""The running daemon, as `status` and `set` find it: by the notes in its state directory."""
+"""HTTP calls to the running daemon, which is found by the notes in its state directory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from rtagent.supervisor.state_dir import NOTE, check_private, check_unshared, is
 TIMEOUT_S = 40.0
 """Longer than the supervisor gives a change to come into force."""
 _TOKEN_VARIABLE = "RTAGENT_TOKEN"
-_REMEDY = "whoever has put it there may mean ill; choose another --state-dir"
+_ADVICE = "whoever has put it there may mean ill; choose another --state-dir"
 
 
 def add_state_dir_option(parser: argparse.ArgumentParser) -> None:
     """`--state-dir DIR`."""
     parser.add_argument(
-        "--state-dir", metavar="DIR", type=Path, help="the daemon's; default: the configured one"
+        "--state-dir", metavar="DIR", type=Path,
+        help="state directory of the daemon; default: the configured one",
     )
 
 
@@ -35,19 +36,17 @@ class Daemon:
     Args:
         url: its address.
         token: its bearer token.
-        transport: for tests.
         timeout_s: for each answer.
-        certificate: PEM file with the one that the daemon shows. If None, it speaks no TLS.
+        certificate: PEM file with the daemon's certificate. If None, the daemon speaks no TLS.
     """
 
     def __init__(
-        self, url: str, token: str, transport: httpx.BaseTransport | None = None,
-        timeout_s: float = TIMEOUT_S, certificate: str | None = None,
+        self, url: str, token: str, timeout_s: float = TIMEOUT_S, certificate: str | None = None
     ) -> None:
         self.url = url
         self._timeout_s = timeout_s
         self._client = httpx.Client(
-            base_url=url, timeout=timeout_s, transport=transport, trust_env=False,
+            base_url=url, timeout=timeout_s, trust_env=False,
             headers={"authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"},
             verify=True if certificate is None else _trusting(certificate),
         )
@@ -71,11 +70,11 @@ class Daemon:
         return response.content
 
     def post(self, path: str) -> dict[str, Any]:
-        """Have something done or made; returns the answer."""
+        """Ask for an action; returns the answer."""
         return _document(self._request("POST", path))
 
     def delete(self, path: str) -> dict[str, Any]:
-        """Have something ended; returns the answer."""
+        """Ask for a removal; returns the answer."""
         return _document(self._request("DELETE", path))
 
     def patch(self, path: str, change: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +82,7 @@ class Daemon:
         return _document(self._request("PATCH", path, json=change))
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -112,9 +111,7 @@ def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     """
     folder = (state_dir or load_config().state_dir).expanduser()
     note = _note(folder)
-    return Daemon(
-        str(note["url"]), _token(folder), timeout_s=timeout_s, certificate=note.get("certificate")
-    )
+    return Daemon(str(note["url"]), _token(folder), timeout_s, note.get("certificate"))
 
 
 def _trusting(certificate: str) -> ssl.SSLContext:
@@ -132,13 +129,13 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 
 def _note(folder: Path) -> dict[str, Any]:
-    """What `rtagent serve` wrote about itself, if that daemon is still there."""
+    """The note that `rtagent serve` wrote about itself, if that daemon still runs."""
     path = folder / NOTE
     none_runs = f"no daemon runs on the state directory {folder}; start one: rtagent serve"
     try:
-        # Somebody else could have prepared it; but root may look after the daemons of other users.
+        # Another user could have written it; but root may ask the daemons of other users.
         (check_unshared if os.geteuid() == 0 else check_private)(folder)
-        note = json.loads(read_private(path, _REMEDY))
+        note = json.loads(read_private(path, _ADVICE))
         process, alive = Path(f"/proc/{int(note['pid'])}"), is_held(folder)
         httpx.URL(str(note["url"]))
         if not isinstance(note.get("certificate", ""), str):
@@ -155,7 +152,7 @@ def _note(folder: Path) -> dict[str, Any]:
     except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError, httpx.InvalidURL):
         raise UserError(f"{path} is damaged; remove it and start the daemon again") from None
     if alive is None:
-        # Without a lock the pid has to do, although it may be another's now.
+        # Without a lock the pid decides, although it may be that of another process by now.
         alive = process.exists() or not Path("/proc/self").exists()
     if not alive:
         raise UserError(f"{none_runs} (the last one, pid {note['pid']}, is gone)")
@@ -166,7 +163,7 @@ def _token(folder: Path) -> str:
     given = os.environ.get(_TOKEN_VARIABLE, "")
     path = folder / "token"
     try:
-        token = given or read_private(path, _REMEDY).decode("ascii").strip()
+        token = given or read_private(path, _ADVICE).decode("ascii").strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise UserError(

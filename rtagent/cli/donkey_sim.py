@@ -19,11 +19,6 @@ from rtagent.env.donkey.race import Rules
 from rtagent.env.donkey.server import Figures, Simulator, listen
 from rtagent.errors import UserError
 
-FASTEST_FPS = 240.0
-MOST_CLIENTS = 64
-MOST_LAPS = 500
-MOST_CHECKPOINTS = 50
-LONGEST_RACE_S = 86_400.0
 SECONDS_PER_LAP = 120.0
 CHECKPOINTS = 8
 REFRESH_S = 1.0
@@ -36,15 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"port to bind; 0: a free one ({DEFAULT_PORT})")
     add("--track", choices=("circuit", "generated"),
         help="the road of every scene; without it each scene has its own")
-    add("--seed", type=int, default=0, metavar="K", help="of the generated road (0)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of the generated road (0)")
     add("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
-    add("--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)")
+    add("--clients", type=int, default=16, metavar="N", help="most clients at a time (16)")
     add("--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator")
     add("--race", type=int, metavar="LAPS", help="each client races against the clock (no race)")
     add("--race-time-limit", type=float, metavar="S",
         help=f"seconds for the whole race ({SECONDS_PER_LAP:g} for each lap)")
     add("--checkpoints", type=int, metavar="N",
-        help=f"in a lap of the race, the starting line among them ({CHECKPOINTS})")
+        help=f"checkpoints in a lap of the race, with the starting line ({CHECKPOINTS})")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,12 +75,15 @@ def run(args: argparse.Namespace) -> int:
         simulator.run()
         return 0
     with Live(console=stdout(), auto_refresh=False) as live:
-        simulator.run(_status_line(simulator, clock, live))
+        simulator.run(_refresher(simulator, clock, live))
     return 0
 
 
-def _status_line(simulator: Simulator, clock: Clock, live: Live) -> Callable[[], bool]:
-    """What shows clients and frames per second when a second has passed; always true: go on."""
+def _refresher(simulator: Simulator, clock: Clock, live: Live) -> Callable[[], bool]:
+    """A callback for the simulator's loop, which shows clients and frames per second every second.
+
+    It returns True: the loop goes on.
+    """
     shown_at, shown_frames = clock.now(), 0
 
     def update() -> bool:
@@ -94,14 +92,14 @@ def _status_line(simulator: Simulator, clock: Clock, live: Live) -> Callable[[],
         if passed >= REFRESH_S:
             figures, clients = simulator.figures, simulator.clients
             fps = (figures.frames - shown_frames) / passed / max(clients, 1)
-            live.update(_shown(clients, fps, figures), refresh=True)
+            live.update(_status_text(clients, fps, figures), refresh=True)
             shown_at, shown_frames = clock.now(), figures.frames
         return True
 
     return update
 
 
-def _shown(clients: int, fps: float, figures: Figures) -> str:
+def _status_text(clients: int, fps: float, figures: Figures) -> str:
     """The status line; faults only where there are any."""
     faults = {
         "withheld": figures.withheld, "left out": figures.left_out, "malformed": figures.malformed,
@@ -118,14 +116,14 @@ def _interrupt(*_: Any) -> None:
 
 def _check_bounds(args: argparse.Namespace) -> None:
     check_between("port", args.port, 0, 65_535)
-    check_between("fps", args.fps, 1.0, FASTEST_FPS)
-    check_between("clients", args.clients, 1, MOST_CLIENTS)
+    check_between("fps", args.fps, 1.0, 240.0)
+    check_between("clients", args.clients, 1, 64)
     if not 0 <= args.seed < 2**63:
         raise UserError(f"--seed {args.seed}: must not be negative")
 
 
 def _race(args: argparse.Namespace) -> Rules | None:
-    """The rules that the options make; none without `--race`."""
+    """The rules of the race that the options describe; None without `--race`."""
     laps, limit, checkpoints = args.race, args.race_time_limit, args.checkpoints
     if laps is None:
         if limit is not None or checkpoints is not None:
@@ -133,7 +131,7 @@ def _race(args: argparse.Namespace) -> Rules | None:
         return None
     limit = SECONDS_PER_LAP * laps if limit is None else limit
     checkpoints = CHECKPOINTS if checkpoints is None else checkpoints
-    check_between("race", laps, 1, MOST_LAPS, " laps")
-    check_between("race-time-limit", limit, 1.0, LONGEST_RACE_S, " seconds")
-    check_between("checkpoints", checkpoints, 1, MOST_CHECKPOINTS)
+    check_between("race", laps, 1, 500, " laps")
+    check_between("race-time-limit", limit, 1.0, 86_400.0, " seconds")
+    check_between("checkpoints", checkpoints, 1, 50)
     return Rules(laps, limit, checkpoints)

@@ -25,7 +25,8 @@ from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
-from rtagent.cli.train import BOOT_S, Wish, wish_to_end
+from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
+from rtagent.cli.train import BOOT_S
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -41,25 +42,28 @@ from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint
 
 POLL_S = 0.1
+OnEpisode = Callable[[], object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_checkpoint_options(parser)
-    add("--episodes", metavar="N", type=int, default=10, help="to play (10)")
-    add("--live", action="store_true", help="on the wall clock, not in a world that waits")
-    add("--seed", type=int, default=0, help="of the environment's randomness (0)")
-    add("--video", metavar="FILE", type=Path, help="the first episode as .mp4; not with --live")
+    add("--episodes", metavar="N", type=int, default=10, help="episodes to play (10)")
+    add("--live", action="store_true", help="play on the wall clock, not in a world that waits")
+    add("--seed", type=int, metavar="K", help="seed of the environment (0; with --live: run.seed)")
+    add("--video", metavar="FILE", type=Path, help="film the first episode, .mp4; not with --live")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and print what came of it; Ctrl-C ends it early, with what there is by then."""
+    """Play, and print the returns; Ctrl-C ends it early, with the episodes so far."""
     check_between("episodes", args.episodes, 1, EPISODES)
-    if args.seed < 0:
+    if args.seed is not None and args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
+    if args.live and args.seed is not None:
+        args.overrides = [*args.overrides, f"run.seed={args.seed}"]
     path, saved, config = checkpoint_of(args)
     if config.env.pending_actions and not args.live:
         raise UserError(
@@ -67,15 +71,15 @@ def run(args: argparse.Namespace) -> int:
             "pending, and this policy has never seen that; evaluate it with --live"
         )
     columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with wish_to_end() as wish, own_stdout(), progress_bar(*columns) as progress:
-        task = progress.add_task("", total=args.episodes)
-        tick = partial(progress.advance, task)
+    with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as progress:
+        on_episode = partial(progress.advance, progress.add_task("", total=args.episodes))
         if args.live:
-            episodes, live = play_live(config, saved, path, args.episodes, wish, tick)
+            episodes, live = play_live(config, saved, path, args.episodes, stop, on_episode)
         else:
-            policy = TrainedPolicy(config, saved, path)
-            episodes = play_paused(config, policy, args.episodes, args.seed, wish, tick, args.video)
-            live = {}
+            policy, live = TrainedPolicy(config, saved, path), {}
+            episodes = play_paused(
+                config, policy, args.episodes, args.seed or 0, stop, on_episode, args.video
+            )
     if not episodes:
         raise UserError("no episode was finished")
     result = summary(path, saved, episodes, live)
@@ -84,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def play_paused(
-    config: Config, policy: TrainedPolicy, count: int, seed: int, wish: Wish, tick: Any,
-    video: Path | None = None,
+    config: Config, policy: TrainedPolicy, count: int, seed: int, stop: StopSignal,
+    on_episode: OnEpisode, video: Path | None,
 ) -> list[Played]:
-    """Play in a world that waits for the policy, the first episode as a film if one is wanted."""
+    """Play in a world that waits for the policy; film the first episode if `video` names a file."""
     adapter = open_environment(config.env)
     try:
         acting = policy.acting()
-        evaluator = Evaluator(adapter, acting.greedy, lambda: not wish.expressed, acting.forget)
+        evaluator = Evaluator(adapter, acting.greedy, lambda: not stop.received, acting.forget)
         episodes: list[Played] = []
         for index in range(count):
             film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None
@@ -100,18 +104,19 @@ def play_paused(
             if played is None:
                 break
             episodes.append(played)
-            tick()
+            on_episode()
         return episodes
     finally:
         adapter.close()
 
 
 def play_live(
-    config: Config, saved: Checkpoint, path: Path, count: int, wish: Wish, tick: Any
+    config: Config, saved: Checkpoint, path: Path, count: int, stop: StopSignal,
+    on_episode: OnEpisode,
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and their inaction and delay."""
     with live_run(config, saved, path) as runtime:
-        rows = follow_ledger(runtime, count, math.inf, wish, tick)
+        rows = follow_ledger(runtime, count, math.inf, stop, on_episode)
     live = live_episodes(rows).first(count)
     rows = rows[: int(live.ticks.sum())]
     acted = rows["source"] != Source.DEFAULT
@@ -127,24 +132,24 @@ def play_live(
 
 
 def follow_ledger(
-    runtime: Runtime, count: int, seconds: float, wish: Wish, tick: Callable[[], object]
+    runtime: Runtime, count: int, seconds: float, stop: StopSignal, on_episode: OnEpisode
 ) -> Rows:
-    """The rows of a live world's ledger, from its first tick on.
+    """The rows of a live world's ledger, from its first tick until one of three limits.
 
     Args:
         runtime: the live world, just begun.
-        count: episodes after which it is enough.
-        seconds: after which it is enough, too.
-        wish: ends it early.
-        tick: called for each episode that has ended.
+        count: it ends after so many episodes.
+        seconds: it ends after so many seconds.
+        stop: ends it early.
+        on_episode: called for each episode that has ended.
 
     Raises:
-        UserError: what has gone wrong in the run; or the ledger is too small to read every tick.
+        UserError: the run has failed; or the ledger is too small to read every tick.
     """
     clock, ledger = MonotonicClock(), runtime.world.ledger
     found: list[Rows] = [ledger.read(0, 0)]
     following, done, deadline = 0, 0, clock.now() + seconds
-    while done < count and clock.now() < deadline and not wish.expressed:
+    while done < count and clock.now() < deadline and not stop.received:
         clock.sleep_until(clock.now() + POLL_S)
         runtime.status()
         rows = ledger.read(following, ledger.newest + 1)
@@ -153,7 +158,7 @@ def follow_ledger(
         following += len(rows)
         ended = int(np.count_nonzero(rows["flags"]))
         for _ in range(min(ended, count - done)):
-            tick()
+            on_episode()
         done += ended
         found.append(rows)
     return np.concatenate(found)
@@ -163,16 +168,16 @@ def follow_ledger(
 def live_run(config: Config, saved: Checkpoint, path: Path) -> Iterator[Runtime]:
     """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
     with state_dir_with(path, saved) as folder:
-        run = {**config.model_dump()["run"], "state_dir": folder}
-        config = playing(parse_config({**config.model_dump(), "run": run}))
-        with Runtime(config) as runtime:
+        values = playing(config).model_dump()
+        values["run"]["state_dir"] = folder
+        with Runtime(parse_config(values)) as runtime:
             runtime.wait_ready(BOOT_S)
             yield runtime
 
 
 @contextlib.contextmanager
 def state_dir_with(path: Path, saved: Checkpoint) -> Iterator[str]:
-    """A state directory for one run, which holds a copy of a checkpoint and is then gone."""
+    """A temporary state directory that holds a copy of a checkpoint."""
     with tempfile.TemporaryDirectory(prefix="rtagent-") as folder:
         name = f"checkpoint-000001-{saved.counters.updates:012d}.safetensors"
         checkpoints = Path(folder, FOLDER)
@@ -184,7 +189,7 @@ def state_dir_with(path: Path, saved: Checkpoint) -> Iterator[str]:
 def summary(
     path: Path, saved: Checkpoint, episodes: list[Played], live: dict[str, Any]
 ) -> dict[str, Any]:
-    """What is printed: the returns, and in a live world what delay and inaction were."""
+    """The result to print: the returns, and of a live world its delay and inaction."""
     returns = np.array([each.total for each in episodes])
     error = float(returns.std(ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
     return {

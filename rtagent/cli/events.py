@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import sleep
 from typing import Any
 from urllib.parse import urlencode
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _follow(
     daemon: Daemon, args: argparse.Namespace, run_id: str, last: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Events after one of a run, oldest first, again and again; waits while no daemon answers."""
+    """The events after event `last` of a run, oldest first, for ever; waits for the daemon."""
     lost = False
     while True:
         sleep(POLL_S)
@@ -96,7 +96,7 @@ def _follow(
 
 
 def _since(daemon: Daemon, last: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """What is new, oldest first."""
+    """The events after event `last`, oldest first."""
     page = found = _ask(daemon, PAGE, kinds)
     while len(page) == PAGE and page[-1]["id"] > last + 1:
         page = _ask(daemon, PAGE, kinds, page[-1]["id"])
@@ -142,39 +142,49 @@ def line_of(event: Mapping[str, Any]) -> str:
 
 
 def details_of(event: Mapping[str, Any]) -> str:
-    """The details of an event, short; of a change: the old and the new value, and whose it was."""
+    """The details of an event, short; of a change the old and the new value, and who made it."""
     details = {key: value for key, value in event.items() if key not in _COMMON}
     parts = []
     if "before" in details and "after" in details:
         change = _change(details.pop("before"), details.pop("after"))
         parts.append(f"{change} by {details.pop('by')}" if "by" in details else change)
-    parts += [f"{key}: {in_words(value)}" for key, value in details.items()]
+    parts += [f"{key}: {_in_words(value)}" for key, value in details.items()]
     text = printable(", ".join(parts))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _change(before: Any, after: Any) -> str:
-    """Old and new value; of several settings, each with its name."""
+    """The old and the new value; of several settings, each with its name."""
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
-        return f"{in_words(before)} -> {in_words(after)}"
+        return change_in_words(before, after)
     return ", ".join(
-        f"{key}: {in_words(before[key]) if key in before else UNKNOWN} -> {in_words(value)}"
-        for key, value in after.items()
+        f"{key}: {change_in_words(before.get(key, UNKNOWN), value)}" for key, value in after.items()
     )
 
 
-def in_words(value: Any) -> str:
-    """A value in a few words: of a text with several lines, such as a traceback, the last one."""
+def change_in_words(before: Any, after: Any) -> str:
+    """The old and the new value of a setting, with all their digits."""
+    return f"{_in_words(before, repr)} -> {_in_words(after, repr)}"
+
+
+def _in_words(value: Any, number: Callable[[float], str] = "{:.6g}".format) -> str:
+    """A value in a few words: of a text with several lines, such as a traceback, the last one.
+
+    Args:
+        value: as JSON has it.
+        number: writes a number with a fraction.
+    """
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return number(value).removesuffix(".0")
     if isinstance(value, str):
         return next((line.strip() for line in reversed(value.splitlines()) if line.strip()), "")
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {in_words(each)}" for key, each in value.items()) + "}"
+        items = (f"{key}: {_in_words(each, number)}" for key, each in value.items())
+        return f"{{{', '.join(items)}}}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(map(in_words, value)) + "]"
+        return f"[{', '.join(_in_words(each, number) for each in value)}]"
     return str(value)

@@ -26,28 +26,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR",
         help="folder of the results; what is finished in it is not run again "
         "(default: results/NAME, with --quick results/NAME-quick)")
-    add("--seeds", type=int, nargs="+", metavar="K", help="default: 0 1 2")
+    add("--seeds", type=int, nargs="+", metavar="K", help="seeds of the trials; default: 0 1 2")
     add("--only", action="append", default=[], metavar="NAME=VALUE",
-        help="the trials with this parameter alone; may be repeated")
-    add("--anew", action="store_true", help="forget what the folder holds, and begin anew")
+        help="only the trials with this parameter; may be repeated")
+    add("--anew", action="store_true", help="ignore what the folder holds, and begin anew")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the experiments, or run what is left of one."""
+    """List the experiments, or run the unfinished trials of one."""
     scripts = bench.find_scripts("benchmarks/experiments", "EXPERIMENT = ")
     scripts = {name.replace("_", "-"): path for name, path in scripts.items()}
     if args.list or args.name is None:
         bench.list_scripts(args, scripts, "experiment", "what it shows")
         return 0
-    bench.chosen(args.name, scripts, "experiment")
+    bench.find_script(args.name, scripts, "experiment")
     if args.seeds is not None and min(args.seeds) < 0:
         raise UserError(f"--seeds {min(args.seeds)}: must not be negative")
     return _perform(args)
 
 
 def _perform(args: argparse.Namespace) -> int:
-    # A checkout's own modules, which an installed package cannot import as its own.
+    # `benchmarks` belongs to the checkout, not to the installed package.
     if str(bench.CHECKOUT) not in sys.path:
         sys.path.insert(0, str(bench.CHECKOUT))
     engine: Any = importlib.import_module("benchmarks.experiment")
@@ -71,7 +71,7 @@ def _perform(args: argparse.Namespace) -> int:
 
 
 def _show(results: Any, out: Path) -> None:
-    """The means with their intervals, if they fit a screen, and where everything is."""
+    """Print the means with their intervals, if they fit a screen, and where the results are."""
     rows = results.means()
     names = dict.fromkeys(name for row in rows for name in row)
     if len(rows) <= SHOWN_ROWS:

@@ -11,15 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import add_json_option, config_of
-from rtagent.cli.output import (
-    own_stdout,
-    plain_table,
-    print_json,
-    progress_bar,
-    report,
-    stderr,
-    stdout,
-)
+from rtagent.cli.output import own_stdout, plain_table, progress_bar, report, stderr, stdout
 from rtagent.errors import UserError
 from rtagent.evaluation.export import FORMATS, export
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
@@ -27,11 +19,11 @@ from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.memory.blueprint import Blueprint
 from rtagent.storage.replay_reading import SavedReplay
 
-ENDINGS = {"torch": ".pt2", "onnx": ".onnx", "mcap": ".mcap", "lerobot": ""}
-"""What a format's file ends in; a dataset is a folder."""
 DEFAULT_OUT = {
     "torch": "policy.pt2", "onnx": "policy.onnx", "mcap": "run.mcap", "lerobot": "dataset",
 }
+ENDINGS = {name: Path(out).suffix for name, out in DEFAULT_OUT.items()}
+"""How the file's name ends in each format; a dataset is a folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out", metavar="FILE", type=Path,
-        help=f"where to ({', '.join(DEFAULT_OUT.values())}); --format lerobot makes a folder",
+        help=f"file to write ({', '.join(DEFAULT_OUT.values())}); --format lerobot makes a folder",
     )
     add_json_option(parser)
 
@@ -59,17 +51,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> str:
-    """The format that is asked for.
+    """The format that `--format` or the ending of `--out` names.
 
     Raises:
-        UserError: `--format` and `--out` name two.
+        UserError: they name different ones.
     """
     if args.out is None:
         return args.format or "torch"
-    named = {ending: name for name, ending in ENDINGS.items() if ending}.get(args.out.suffix)
-    chosen: str = args.format or named or "torch"
-    if ENDINGS[chosen] and named != chosen:
-        wanted = ENDINGS[chosen] if args.format else " or ".join([*FORMATS, ENDINGS["mcap"]])
+    ending = args.out.suffix
+    named = next((name for name, each in ENDINGS.items() if each and each == ending), "torch")
+    chosen: str = args.format or named
+    if ENDINGS[chosen] not in ("", ending):
+        wanted = ENDINGS[chosen] if args.format else " or ".join(filter(None, ENDINGS.values()))
         raise UserError(f"--out {args.out}: the name must end in {wanted}")
     return chosen
 
@@ -94,7 +87,7 @@ def _export_policy(args: argparse.Namespace, out: Path) -> int:
     path, saved, config = checkpoint_of(args)
     with own_stdout():
         policy = TrainedPolicy(config, saved, path)
-    _check_sees_observations_alone(policy.blueprint)
+    _check_inputs(policy.blueprint)
     signature = saved.signature
     about = {
         "rtagent": __version__, "environment": signature.environment,
@@ -107,18 +100,19 @@ def _export_policy(args: argparse.Namespace, out: Path) -> int:
         "file": str(out.absolute()), "format": FORMATS[out.suffix],
         "checkpoint": str(path.absolute()), "largest_difference": difference, **about,
     }
-    if args.json:
-        print_json(result)
-        return 0
-    console = stdout()
-    console.print(f"observation: (B, ...) {about['observation']}, as the environment gives it")
-    console.print(f"answers: values of, or actions in, {about['action']}")
-    console.print(f"the file and the network differ by {difference:.1g} at most")
-    console.print(result["file"], soft_wrap=True)
+    report(args, result, _print_policy)
     return 0
 
 
-def _check_sees_observations_alone(blueprint: Blueprint) -> None:
+def _print_policy(result: dict[str, Any]) -> None:
+    console = stdout()
+    console.print(f"observation: (B, ...) {result['observation']}, as the environment gives it")
+    console.print(f"answers: values of, or actions in, {result['action']}")
+    console.print(f"the file and the network differ by {result['largest_difference']:.1g} at most")
+    console.print(result["file"], soft_wrap=True)
+
+
+def _check_inputs(blueprint: Blueprint) -> None:
     """Refuse the policy of a run whose network is given more than observations."""
     if blueprint.pending_actions:
         raise UserError(

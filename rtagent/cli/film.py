@@ -1,4 +1,4 @@
-"""A film of an episode: an MP4 file of what the environment shows."""
+"""A film of an episode: an MP4 file of the pictures that the environment renders."""
 
 from __future__ import annotations
 

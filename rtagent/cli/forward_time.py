@@ -23,20 +23,24 @@ LEAST_PASSES = 5
 FRAMES = 64
 LEAST_TAKEOVERS = 3
 TAKEOVER_SHARE = 0.1
-"""Of the time for acting, spent on top of it on measuring how long new weights take."""
+"""Time for measuring how long new weights take, in addition, as a share of the time for acting."""
 
 
 @dataclass(frozen=True)
 class ForwardTimes:
-    """What was measured, of so many parameters with this precision.
+    """Times of a policy.
 
     Attributes:
+        rate_hz: ticks per second of its environment.
+        network: the network in words.
+        precision: of its forward pass.
+        parameters: their number.
         forward_s: seconds of each forward pass.
-        inference_s: seconds of all that is done for each action once its frame is there, as an
-            inference process counts it: observation, forward pass, exploration, registration;
-            padded by the injected latency.
+        inference_s: seconds of each inference from the frame to the action, as an inference process
+            counts them: observation, forward pass, exploration, registration; padded by the
+            injected latency.
         takeover_s: seconds of each preparation of new weights, which a process makes while it
-            waits; without any idle time it lengthens each inference by `HURRY` at most.
+            waits; without idle time it lengthens each inference by `driver.HURRY` at most.
     """
 
     rate_hz: float
@@ -59,7 +63,7 @@ def measure(
         on_progress: called with the fraction that is done.
 
     Returns:
-        The times; None for those of learning: there is too little memory to learn.
+        The times of acting and of learning; the latter are None if memory is too short to learn.
 
     Raises:
         UserError: the environment or the network cannot be built, or ends its process.
@@ -80,7 +84,7 @@ def _measure_here(
 def measure_acting(
     config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
 ) -> ForwardTimes:
-    """Time inferences in this process, as `measure` has it, for so long."""
+    """Time inferences in this process, for so many seconds."""
     from rtagent.inference.latency import draw
     from rtagent.policy import networks
     from rtagent.policy.acting import ActingPolicy
@@ -90,7 +94,7 @@ def measure_acting(
     head = networks.head_of(config.learning, blueprint.action_space)
     acting = ActingPolicy(policy, space, blueprint.action_space, head, blueprint.precision)
     acting.warm_up()
-    passes, whole = _time_passes(acting, _AroundTheNetwork(config, blueprint), seconds, on_progress)
+    passes, whole = _time_passes(acting, _InferenceSteps(config, blueprint), seconds, on_progress)
     injected = (
         inference.injected_latency_ms / 1e3, inference.injected_latency_distribution,
         inference.injected_latency_spread, np.random.default_rng(config.run.seed),
@@ -105,7 +109,7 @@ def measure_acting(
 
 
 def _time_passes(
-    acting: Any, around: _AroundTheNetwork, seconds: float, on_progress: Callable[[float], None]
+    acting: Any, steps: _InferenceSteps, seconds: float, on_progress: Callable[[float], None]
 ) -> tuple[list[float], list[float]]:
     """Seconds of each forward pass, and of each inference."""
     clock = MonotonicClock()
@@ -114,11 +118,11 @@ def _time_passes(
     start = after = clock.now()
     while after - start < seconds or len(passes) < LEAST_PASSES:
         before = clock.now()
-        observation = around.observe()
+        observation = steps.observe()
         read = clock.now()
         answer = acting.values(observation)
         answered = clock.now()
-        around.register(answer, answered)
+        steps.register(answer, answered)
         after = clock.now()
         passes.append(answered - read)
         whole.append(after - before)
@@ -126,8 +130,8 @@ def _time_passes(
     return passes, whole
 
 
-class _AroundTheNetwork:
-    """What an inference process does for an action besides, on memory of its own."""
+class _InferenceSteps:
+    """What an inference process does before and after the network, on memory of its own."""
 
     def __init__(self, config: Config, blueprint: Blueprint) -> None:
         from rtagent.policy.action_selection import explorer_for
@@ -146,7 +150,7 @@ class _AroundTheNetwork:
         self._count = 0
 
     def observe(self) -> npt.NDArray[Any]:
-        """The stacked frames."""
+        """Read the newest stacked frames."""
         self._frames.observation(FRAMES - 1, self._observation)
         return self._observation
 
@@ -159,7 +163,7 @@ class _AroundTheNetwork:
 
 
 def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[np.float64]:
-    """Seconds of each of some preparations, as a process makes them that has nothing else to do."""
+    """Seconds of each preparation of new weights in a process that does nothing else."""
     from rtagent.inference.standby import Standby
     from rtagent.inference.weights import Weights
     from rtagent.policy.networks import flattened
@@ -175,5 +179,5 @@ def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[
         before = clock.now()
         weights.take_over()
         times.append(clock.now() - before)
-    # The first finds memory that nobody has touched.
+    # The first one also pays for memory that was never touched.
     return np.array(times[1:])

@@ -20,20 +20,20 @@ from rtagent.errors import UserError
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.wake_ahead import WakeAhead
 
-TOLD_EVERY_S = 0.5
-"""Seldom, or telling how far it is would itself keep a core busy."""
+PROGRESS_EVERY_S = 0.5
+"""Seconds between two reports of progress; more of them would themselves keep a core busy."""
 
 
 class Jitter(TypedDict):
-    """What was measured, in microseconds where nothing else is said.
+    """What was measured; times are in microseconds.
 
     Attributes:
         realtime: whether realtime priority was granted.
-        ticks: how many.
+        ticks: number of ticks.
         p50, p99, max: lateness of the ticks, after sleeping and spinning.
         sleep_p50, sleep_p99: lateness of the sleeps before them.
-        ahead: how long before a tick the process chose to wake up in the end.
-        share: of a core that was spent awake ahead of ticks.
+        ahead: how long before a tick the process woke up at the end of the measurement.
+        share: share of a core that was spent awake ahead of ticks.
     """
 
     realtime: bool
@@ -65,7 +65,7 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
 
     Args:
         seconds: how long.
-        progress: told now and then for how many seconds it has been going on.
+        progress: called now and then with the seconds that have passed.
 
     Raises:
         UserError: the process failed.
@@ -78,7 +78,7 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
     ) as process:
         while True:
             try:
-                out, errors = process.communicate(timeout=TOLD_EVERY_S)
+                out, errors = process.communicate(timeout=PROGRESS_EVERY_S)
                 break
             except subprocess.TimeoutExpired:
                 progress(clock.now() - began)

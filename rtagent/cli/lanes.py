@@ -28,8 +28,6 @@ def lane(timeline: Mapping[str, Any], worker: int | None, width: int) -> str:
         if each != worker:
             continue
         first, last = (_column(timeline, at_ms, width) for at_ms in (start_ms, end_ms))
-        if last < 0 or first >= width:
-            continue
         for column in range(max(0, first), min(last, width - 1) + 1):
             cells[column] = BUSY
         ends.append(last)
@@ -47,10 +45,7 @@ def ruler(timeline: Mapping[str, Any], width: int) -> Text:
         column = _column(timeline, at_ms, width)
         if 0 <= column < width:
             cells[column] = MARKS.get(source, "?")
-    text = Text()
-    for cell in cells:
-        text.append(cell, _STYLES.get(cell, ""))
-    return text
+    return Text.assemble(*((cell, _STYLES.get(cell, "")) for cell in cells))
 
 
 def _column(timeline: Mapping[str, Any], at_ms: float, width: int) -> int:

@@ -1,4 +1,4 @@
-"""`rtagent learner`: start the learner of a Ray cluster, or find it, and tell how it does."""
+"""`rtagent learner`: start the learner of a Ray cluster, or find it, and print its figures."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ RAY_COUNTS = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "--address", metavar="ADDRESS",
-        help="of the Ray cluster's head, host:port; default: a Ray of this machine alone is "
+        help="host:port of the Ray cluster's head; default: a Ray of this machine alone is "
         "started, which daemons can join if RAY_AUTH_TOKEN is set",
     )
     parser.add_argument(
@@ -41,18 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--name", default=ClusterConfig().name,
-        help="of the learner, as cluster.name of the daemons (default: %(default)s)",
+        help="name of the learner, the cluster.name of the daemons (default: %(default)s)",
     )
     parser.add_argument(
         "--checkpoint-dir", metavar="DIR", type=Path,
-        help="where the learner writes its checkpoints, and no other learner does, on the machine "
-        "that it runs on; default: it writes none",
+        help="folder for the checkpoints of this learner alone, on the machine that it runs on; "
+        "default: it writes none",
     )
     parser.add_argument("--json", action="store_true", help="a JSON document per line on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tell a line every 2 s until Ctrl-C, which is how one leaves: the exit code is 0.
+    """Print a line every 2 s until Ctrl-C, which is how one leaves: the exit code is 0.
 
     A cluster that is lost meanwhile is joined anew as soon as it answers.
 
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """
     given = {"name": args.name, "address": args.address}
     cluster = load_config({"cluster": given}, environ={}).cluster
-    # Takes a moment, and Ray need not be installed.
+    # The import takes a moment, and Ray need not be installed.
     from rtagent.cluster import ray_session
 
     token_known, out = ray_session.has_named_token(), sys.stdout
@@ -72,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
             print(WHERE.format(ray_session.head()) if token_known else NOBODY, file=sys.stderr)
         return ray_session.find_learner(cluster.name, args.checkpoint_dir).status
 
-    # Ray tells of the cluster's nodes on stdout, between our lines.
+    # Ray prints to stdout what happens to nodes of the cluster, between our lines.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            for report in followed(join, ray_session.disconnect, MonotonicClock()):
-                said = json.dumps(report) if args.json else in_a_line(report)
-                print(said, file=out, flush=True)
+            for report in follow(join, ray_session.disconnect, MonotonicClock()):
+                line = json.dumps(report) if args.json else in_a_line(report)
+                print(line, file=out, flush=True)
         except KeyboardInterrupt:
             pass
         finally:
@@ -85,18 +84,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def followed(
+def follow(
     join: Callable[[], Callable[[], Mapping[str, Any]]], leave: Callable[[], None], clock: Clock
 ) -> Iterator[dict[str, Any]]:
-    """The reports of a learner, for ever, in whatever cluster it is found.
+    """Report what a learner does, for ever; a cluster that is lost is joined anew.
 
     Args:
-        join: joins the cluster; gives what asks the learner.
-        leave: the reverse.
+        join: joins the cluster, and returns a function that asks the learner for its status.
+        leave: leaves the cluster.
         clock: time.
 
     Raises:
-        UserError: it cannot be joined, or does not answer, at first.
+        UserError: at first the cluster cannot be joined, or the learner does not answer.
     """
     joined = False
     while True:
@@ -116,7 +115,7 @@ def resource_of(text: str) -> tuple[str, float]:
     """Name and amount of `NAME=AMOUNT`.
 
     Raises:
-        argparse.ArgumentTypeError: it is no such thing.
+        argparse.ArgumentTypeError: the text has another form, or Ray counts this resource itself.
     """
     name, _, amount = text.partition("=")
     if not name or not amount.isdecimal() or not int(amount):
@@ -129,12 +128,12 @@ def resource_of(text: str) -> tuple[str, float]:
 
 
 def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[dict[str, Any]]:
-    """What the learner says of itself every 2 s, for ever; `batches_per_s` since the time before.
+    """The learner's status every 2 s, for ever, with `batches_per_s` since the status before.
 
-    A learner that does not answer is told of, but for the first time, and asked again.
+    Where the learner does not answer, the report says so, and it is asked again.
 
     Raises:
-        LostError: nor will it.
+        LostError: the learner will not answer again.
         UserError: it does not answer at first.
     """
     before: tuple[float, int, str] | None = None

@@ -1,8 +1,7 @@
 """Measures in a process like those of the daemon.
 
-It is forked by the fork server, as a worker is, so that what it imports and its one thread are the
-same; and an environment that crashes its process, while its shapes are found, does not take the
-command line with it.
+The fork server forks it, as it does workers, so that it has the same imports and one thread. And an
+environment that crashes its process does not end the command.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def in_measured_process(
 
     Args:
         config: of the run; its environment is opened to learn its shapes.
-        body: called with the configuration, the shapes, the argument and what to tell the fraction
-            to that is done.
+        body: called with the configuration, the shapes, the argument and a function that takes the
+            fraction that is done.
         argument: picklable, like the result.
         on_progress: called with the fraction that is done.
 
@@ -77,7 +76,7 @@ def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> 
     told = clock.now()
 
     def report(done: float) -> None:
-        """Pass progress on, but not more often than it can be seen."""
+        """Send the progress, but not more often than anybody can see."""
         nonlocal told
         if clock.now() - told > PROGRESS_EVERY_S:
             told = clock.now()

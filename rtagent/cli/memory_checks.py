@@ -1,4 +1,4 @@
-"""What `rtagent doctor` says about memory."""
+"""The checks of `rtagent doctor` of memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from rtagent.cli.verdicts import judged
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.files.pruning import MIB
 from rtagent.memory.arena import Arena
 from rtagent.memory.usage import PROC, memory_levels
 from rtagent.testing.report import Check
@@ -16,8 +17,7 @@ PROCESSES_BYTES = 1 << 30
 """For the processes themselves; they share torch's pages."""
 SWAPPED_SHARE = 0.1
 STRICT = 2
-"""Of `vm.overcommit_memory`: no more is promised than there is."""
-_MIB = 1 << 20
+"""Value of `vm.overcommit_memory` with which the kernel promises no more than there is."""
 
 
 def replay_bytes() -> int:
@@ -29,9 +29,9 @@ def memory() -> Check:
     """The default replay fits into the machine, and into every limited control group."""
     ring = replay_bytes()
     level = min(memory_levels(), key=lambda level: level.available)
-    found = f"{level.available // _MIB} MiB available of {level.limit // _MIB} MiB ({level.name})"
+    found = f"{level.available // MIB} MiB available of {level.limit // MIB} MiB ({level.name})"
     if level.available < ring:
-        advice = f"the default replay takes {ring // _MIB} MiB: lower replay.capacity"
+        advice = f"the default replay takes {ring // MIB} MiB: lower replay.capacity"
         return Check("memory", "bad", found, advice)
     enough = level.available >= ring + PROCESSES_BYTES
     advice = "little is left beside the replay: lower replay.capacity"
@@ -51,11 +51,11 @@ def shared_memory() -> Check:
         Arena("doctor", ring).close()
     except (UserError, OSError) as error:
         return Check(
-            "shared memory", "bad", f"{ring // _MIB} MiB of memfd cannot be reserved: {error}",
+            "shared memory", "bad", f"{ring // MIB} MiB of memfd cannot be reserved: {error}",
             "lower replay.capacity; look at `ulimit -f`, at limits of the control group, and "
             "whether a sandbox forbids memfd_create or fallocate",
         )
-    return Check("shared memory", "ok", f"{ring // _MIB} MiB of memfd reserved and given back")
+    return Check("shared memory", "ok", f"{ring // MIB} MiB of memfd reserved and given back")
 
 
 def overcommit(proc: Path = PROC) -> Check:
@@ -67,25 +67,25 @@ def overcommit(proc: Path = PROC) -> Check:
     left = info["CommitLimit"] - info["Committed_AS"]
     return judged(
         "overcommit", left >= replay_bytes() + PROCESSES_BYTES,
-        f"vm.overcommit_memory = 2, {left // _MIB} MiB may still be promised",
+        f"vm.overcommit_memory = 2, {left // MIB} MiB may still be promised",
         "starting may fail although memory is free: `sysctl vm.overcommit_memory=0`, or raise "
         "vm.overcommit_ratio",
     )
 
 
 def swap(proc: Path = PROC) -> Check:
-    """Nothing that acts has to be fetched from a disk first."""
+    """Little memory lies in swap, so that no process waits for the disk before it acts."""
     info = _meminfo(proc)
     total, used = info["SwapTotal"], info["SwapTotal"] - info["SwapFree"]
     return judged(
         "swap", used <= SWAPPED_SHARE * total,
-        f"{used // _MIB} of {total // _MIB} MiB in use" if total else "none",
+        f"{used // MIB} of {total // MIB} MiB in use" if total else "none",
         "what acts may wait for the disk: stop other programs, lower replay.capacity, or "
         "`swapoff -a`",
     )
 
 
 def _meminfo(proc: Path) -> dict[str, int]:
-    """Bytes by name."""
+    """The values of `/proc/meminfo` in bytes."""
     lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}

@@ -11,16 +11,16 @@ from rtagent.errors import UserError
 LONGEST_S = 3600.0
 
 
-def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-in game") -> None:
-    """`--config FILE`, without which `none` is configured, and `--set SECTION.KEY=VALUE`."""
+def add_config_options(parser: argparse.ArgumentParser, default: str = "the built-in game") -> None:
+    """`--config FILE`, whose default is told in words, and `--set SECTION.KEY=VALUE`."""
     add = parser.add_argument
-    add("--config", metavar="FILE", help=f"a TOML file; default: {none}")
+    add("--config", metavar="FILE", help=f"a TOML file; default: {default}")
     add("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
         help="one setting, stronger than the file and the environment; may be repeated")
 
 
 def option(name: str) -> str:
-    """What an argument is called on the command line."""
+    """An attribute's option on the command line: `--update-ms` for `update_ms`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -44,7 +44,7 @@ def check_seconds(seconds: float, longest: float = LONGEST_S) -> None:
         UserError: it is not.
     """
     if not 0.0 < seconds <= longest:
-        raise UserError(f"--seconds {seconds:g}: must be above 0, at most {longest:g}")
+        raise UserError(f"--seconds {seconds:.12g}: must be above 0, at most {longest:.12g}")
 
 
 def check_between(option: str, value: float, least: float, most: float, unit: str = "") -> None:

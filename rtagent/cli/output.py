@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 
 def known(value: object, form: str = "{}") -> str:
-    """The value as text; one that is None or no finite number is called unknown."""
+    """The value as text, or "unknown" for None and for a number that is not finite."""
     absent = value is None or (isinstance(value, float) and not isfinite(value))
     return UNKNOWN if absent else form.format(value)
 
@@ -51,9 +51,9 @@ def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) ->
 
 @contextmanager
 def own_stdout() -> Iterator[None]:
-    """Inside, what others print goes to stderr: stdout holds the result of the command alone.
+    """Inside, what an environment, a library or a new child process prints goes to stderr.
 
-    Others are an environment, a library, or a child process that is started inside.
+    So stdout holds the result of the command alone.
     """
     sys.stdout.flush()
     kept = os.dup(1)
@@ -62,23 +62,23 @@ def own_stdout() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        # What a library in C has not written yet.
+        # A library in C has a buffer of its own.
         ctypes.CDLL(None).fflush(None)
         os.dup2(kept, 1)
         os.close(kept)
 
 
 def stdout() -> Console:
-    """Where tables go. Made anew each time, for tests replace `sys.stdout`."""
+    """The console for tables, made anew each time, for tests replace `sys.stdout`."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def stderr() -> Console:
-    """Where progress goes."""
+    """The console for progress."""
     return Console(stderr=True, highlight=False)
 
 
 def progress_bar(*columns: str | ProgressColumn) -> Progress:
-    """A bar that is gone in the end, for a terminal only."""
+    """A bar that disappears at its end, for a terminal only; without columns those of Rich."""
     console = stderr()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""`rtagent plan --placement`: where the parts of a learning step run, and what that is worth."""
+"""`rtagent plan --placement`: which core runs which part of a learning step, and what it gains."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-
 from rtagent.cli.measured_process import OnProgress, in_measured_process
-from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.cli.profile import profile_of
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -22,7 +20,7 @@ def run_placement(args: argparse.Namespace, config: Config) -> int:
     """Profile, plan, measure the plan, and print it."""
     size = config.learning.batch_size
     placement = place(profile_of(config, size, args.seconds))
-    with Progress(console=stderr(), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("measuring the plan", total=1.0)
         planned_ms, single_ms = in_measured_process(
             config, measure, (placement, args.seconds),
@@ -36,13 +34,13 @@ def run_placement(args: argparse.Namespace, config: Config) -> int:
 
 
 def describe(placement: Placement) -> dict[str, Any]:
-    """The plan as one JSON object, without what was measured.
+    """The plan as one JSON object, without the measurement of the plan itself.
 
     Returns:
         `layers` are the parts of a step in the order in which they start; `critical_path` names
-        those that make it as long as it is; without `proven`, it is the best plan that was found;
-        `whole` is what was measured of a whole step on one core over the sum of its parts, and is
-        in the prediction.
+        those that decide the length of the step; `proven` says that no plan is shorter; `whole` is
+        the measured time of a whole step on one core over the sum of its parts, by which the
+        prediction is multiplied.
     """
     problem, plan, profile = placement.problem, placement.plan, placement.profile
     order = sorted(range(len(plan.placed)), key=lambda n: (plan.placed[n].start_us, n))

@@ -1,4 +1,4 @@
-"""`rtagent plan`: how long the policy thinks here, and how many processes that takes."""
+"""`rtagent plan`: how long an inference takes here, and how many processes that needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import Progress
 
 from rtagent.cli.forward_time import ForwardTimes, measure
 from rtagent.cli.options import (
@@ -20,7 +19,7 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
 )
-from rtagent.cli.output import own_stdout, plain_table, report, stderr, stdout
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.cli.placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
             "inference.processes = 'auto' finds how many are needed while the daemon runs"
         )
-    with own_stdout(), Progress(console=stderr(), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("building, then measuring", total=1.0)
         forward, update = measure(
             config, args.seconds, lambda done: progress.update(task, completed=done)
@@ -72,9 +71,9 @@ def make_plan(
     """The plan as one JSON object; without the times of learning if they are unknown.
 
     Returns:
-        Times in milliseconds; `inference_ticks` is x; `processes` by mode; `cores_needed` keeps
-        the acting alone busy; `learning` says how many learners one update per tick takes;
-        `advice` says in words whether the machine is large enough.
+        Times in milliseconds; `inference_ticks` is x; `processes` has the number for each
+        algorithm; `cores_needed` is what acting alone keeps busy; `learning` says how many learners
+        an update per tick needs; `advice` says in words whether the machine is large enough.
     """
     inference = config.inference
     tick = 1.0 / measured.rate_hz

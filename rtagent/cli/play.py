@@ -15,7 +15,8 @@ from rtagent.evaluation.trained_policy import playing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
-    parser.add_argument("--port", metavar="P", type=int, default=0, help="0: a free one (0)")
+    add = parser.add_argument
+    add("--port", metavar="P", type=int, default=0, help="port to bind; 0: a free one (0)")
     add_log_options(parser)
 
 

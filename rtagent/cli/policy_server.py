@@ -37,7 +37,6 @@ from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import token_of
 
 PERIOD_S = 10.0
-MOST_PARALLEL = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
-    check_between("parallel", args.parallel, 1, MOST_PARALLEL)
+    check_between("parallel", args.parallel, 1, 64)
     check_between("port", args.port, 0, 65_535)
     token, tls = token_of(os.environ), _tls(args)
     with listen(args.host, args.port, token) as sock:
@@ -71,20 +70,19 @@ def run(args: argparse.Namespace) -> int:
         async def serve() -> None:
             server = PolicyServer(served, MonotonicClock(), token, args.parallel)
             server.stop_at_signals()
-            said = served.metadata()
-            print(json.dumps({"address": address, **said}) if args.json else
-                  f"rtagent policy-server: {address}{_asked_with(served)}", flush=True)
+            print(json.dumps({"address": address, **served.metadata()}) if args.json else
+                  f"rtagent policy-server: {address}{_needed_settings(served)}", flush=True)
             async with asyncio.TaskGroup() as tasks:
-                telling = tasks.create_task(_tell(server.counts, args.json))
+                printing = tasks.create_task(_print_counts(server.counts, args.json))
                 await server.run(sock, tls)
-                telling.cancel()
+                printing.cancel()
 
         asyncio.run(serve())
     return 0
 
 
-def _asked_with(served: Served) -> str:
-    """What a daemon needs beside the address."""
+def _needed_settings(served: Served) -> str:
+    """The settings that a daemon needs beside the address."""
     state = f", policy.remote_state={served.state}" if served.state else ""
     return state + (", env.pending_actions as in its run" if served.pending else "")
 
@@ -110,7 +108,7 @@ def _checkpoint_policy(args: argparse.Namespace) -> Served:
 
 
 def _factory_policy(args: argparse.Namespace) -> Served:
-    """What `policy.factory` would act with, its weights as the factory has made them."""
+    """The network of a `policy.factory`, with the weights that the factory gave it."""
     given = (*args.overrides, f"policy.factory={args.checkpoint}", "learning.processes=0")
     config = load_config(args.config, given)
     if config.policy.pretrained is not None:
@@ -135,7 +133,7 @@ def _served(
         terms.outputs, terms.discrete, terms.state, terms.pending, about,
     )
     try:
-        # The first call costs most, and shows whether it works.
+        # The first call is the slowest, and shows whether the policy works.
         served.answer(*(each[None] for each in served.blank()))
     except Exception as error:
         raise UserError(f"the policy does not answer: {type(error).__name__}: {error}") from error
@@ -152,8 +150,8 @@ def _answering(module: nn.Module, device: torch.device) -> Callable[..., Arrays]
     return answer
 
 
-async def _tell(counts: Counts, as_json: bool) -> None:
-    """Say every now and then what has been done since the last time, while it can be written."""
+async def _print_counts(counts: Counts, as_json: bool) -> None:
+    """Print every 10 s what the server has done since the line before, until nobody reads it."""
     before = Counts()
     while True:
         await asyncio.sleep(PERIOD_S)
@@ -172,6 +170,6 @@ async def _tell(counts: Counts, as_json: bool) -> None:
             try:
                 print(line, flush=True)
             except OSError:
-                # Whoever read it has gone; the clients have not.
+                # Nobody reads the lines any more; the clients are still served.
                 return
         before = Counts(**vars(counts))

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rich.progress import Progress
-
 from rtagent.cli.measured_process import OnProgress, in_measured_process
 from rtagent.cli.options import (
     add_config_options,
@@ -17,12 +15,10 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
 )
-from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.config import Config
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
-
-MOST_TRANSITIONS = 65_536
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     sizes = args.sizes or [config.learning.batch_size]
     for size in sizes:
-        check_between("batch-size", size, 1, MOST_TRANSITIONS)
+        check_between("batch-size", size, 1, 65_536)
     profiles = [profile_of(config, size, args.seconds, again=args.again) for size in sizes]
     report(args, [to_json(each) for each in profiles], lambda _: _print(profiles))
     return 0
@@ -57,7 +53,7 @@ def profile_of(config: Config, size: int, seconds: float, *, again: bool = False
     Raises:
         UserError: it cannot be taken, or not be kept.
     """
-    with Progress(console=stderr(), transient=True) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(f"profile of {size} transitions", total=1.0)
         key, profile = in_measured_process(
             config, take, (size, seconds, again),
@@ -70,7 +66,7 @@ def profile_of(config: Config, size: int, seconds: float, *, again: bool = False
 def take(
     config: Config, blueprint: Blueprint, argument: tuple[int, float, bool], report: OnProgress
 ) -> tuple[str, Profile]:
-    """Body of the measured process: the profile and its key."""
+    """Body of the measured process: the profile, and the key under which it is kept."""
     from rtagent.learning.profiling import profile_key, take_profile
 
     size, seconds, again = argument
@@ -80,24 +76,20 @@ def take(
 
 
 def _print(profiles: Sequence[Profile]) -> None:
-    for profile in profiles:
-        _print_one(profile)
-
-
-def _print_one(profile: Profile) -> None:
     console = stdout()
-    steps = ", ".join(f"{1e-3 * us:.2f} ms in {each}" for each, us in profile.step_us.items())
-    console.print(
-        f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions: a step takes "
-        f"{steps} on one core (noise {profile.noise:.0%}, {profile.steps} steps)"
-    )
-    if profile.cores > 1:
+    for profile in profiles:
+        steps = ", ".join(f"{1e-3 * us:.2f} ms in {each}" for each, us in profile.step_us.items())
         console.print(
-            f"{profile.cores} cores; handing over takes {profile.handover_us:.0f} us, and times in "
-            "brackets are beside a busy core"
+            f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions: a step "
+            f"takes {steps} on one core (noise {profile.noise:.0%}, {profile.steps} steps)"
         )
-    table = plain_table("microseconds", *profile.precisions, rows=_rows(profile))
-    console.print("", table, "")
+        if profile.cores > 1:
+            console.print(
+                f"{profile.cores} cores; handing over takes {profile.handover_us:.0f} us, and "
+                "times in brackets are beside a busy core"
+            )
+        table = plain_table("microseconds", *profile.precisions, rows=_rows(profile))
+        console.print("", table, "")
 
 
 def _rows(profile: Profile) -> list[list[str]]:

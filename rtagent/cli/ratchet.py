@@ -1,9 +1,7 @@
 """`rtagent bench --check`: figures of the benchmarks against those that were committed.
 
-`benchmarks/ratchet.json` has a record for each figure: the benchmark and its arguments, where the
-figure stands in its JSON, which direction is better, the value, its noise in the same unit, and the
-load of the machine on which it was taken. Most are ratios of two sides in one run, for on another
-machine only these mean the same.
+`benchmarks/ratchet.json` has a record for each figure. Most figures are ratios of two sides in one
+run, because only these mean the same on another machine.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,14 +28,14 @@ class Record:
 
     Attributes:
         figure: its name.
-        benchmark: that prints it.
+        benchmark: that prints the figure.
         arguments: of the benchmark.
-        path: keys and indices to it in the benchmark's JSON.
-        better: which direction is.
-        least_noise: its noise is never taken to be less, in the figure's unit.
-        value: as measured. If None, not yet.
-        noise: a loss up to this is none, in the figure's unit.
-        load: processes that wanted a core, the mean of the last minute when it was taken.
+        path: keys and indices to the figure in the benchmark's JSON.
+        better: which direction is better.
+        least_noise: the noise is never taken to be less, in the figure's unit.
+        value: as measured. If None, the figure was not measured yet.
+        noise: a loss up to this is no loss, in the figure's unit.
+        load: processes that wanted a core, the mean of the minute before the measurement.
     """
 
     figure: str
@@ -51,21 +48,17 @@ class Record:
     noise: float = 0.0
     load: float | None = None
 
-    def loss(self, now: float) -> float:
-        """By how much a new value is worse; negative: it is better."""
-        assert self.value is not None
-        return self.value - now if self.better == "more" else now - self.value
-
     def holds(self, now: float) -> bool:
-        """Whether a new value is no loss above the noise, or there is nothing to compare with."""
-        return self.value is None or self.loss(now) <= max(self.noise, self.least_noise)
+        """Whether a new value is worse by no more than the noise, or nothing was committed yet."""
+        if self.value is None:
+            return True
+        loss = self.value - now if self.better == "more" else now - self.value
+        return loss <= max(self.noise, self.least_noise)
 
     def measured(self, values: Sequence[float], load: float) -> Record:
-        """The record of several runs: their median, and how far apart they are."""
-        apart = max(values) - min(values)
-        return replace(
-            self, value=statistics.median(values), noise=max(apart, self.least_noise), load=load
-        )
+        """The record of several runs: their median, and as noise their range."""
+        noise = max(max(values) - min(values), self.least_noise)
+        return replace(self, value=statistics.median(values), noise=noise, load=load)
 
 
 Measure = Callable[[str, tuple[str, ...]], Any]
@@ -87,25 +80,23 @@ def write(path: Path, records: Sequence[Record]) -> None:
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def check(
-    path: Path, name: str | None, measure: Measure, args: argparse.Namespace
-) -> int:
+def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespace) -> int:
     """Measure, compare and print; with `--write`, commit what was measured.
 
     Returns:
         1 if a figure has fallen by more than its noise, else 0.
 
     Raises:
-        UserError: no record is of that benchmark.
+        UserError: there is no record of that benchmark.
     """
     records = read(path)
     chosen = [each for each in records if name in (None, each.benchmark)]
     if not chosen:
         names = ", ".join(sorted({each.benchmark for each in records}))
         raise UserError(f"bench --check {name}: the ratchet has no figure of it; it has {names}")
-    rounds = [values_of(chosen, measure) for _ in range(ROUNDS if args.write else 1)]
+    rounds = [_values_of(chosen, measure) for _ in range(ROUNDS if args.write else 1)]
     medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
-    show(chosen, medians, as_json=args.json)
+    _show(chosen, medians, as_json=args.json)
     if args.write:
         load = round(os.getloadavg()[0], 1)
         new = {
@@ -117,8 +108,8 @@ def check(
     return int(not all(map(Record.holds, chosen, medians)))
 
 
-def values_of(records: Sequence[Record], measure: Measure) -> list[float]:
-    """The figures as they are now; a benchmark that has several runs once."""
+def _values_of(records: Sequence[Record], measure: Measure) -> list[float]:
+    """The figures as they are now; a benchmark with several figures is run once."""
     printed: dict[tuple[str, tuple[str, ...]], Any] = {}
     values = []
     for each in records:
@@ -132,8 +123,8 @@ def values_of(records: Sequence[Record], measure: Measure) -> list[float]:
     return values
 
 
-def show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) -> None:
-    """A line for each figure."""
+def _show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) -> None:
+    """Print a line for each figure."""
     if as_json:
         print_json([
             {"figure": each.figure, "committed": each.value, "noise": each.noise, "now": now,
@@ -147,17 +138,3 @@ def show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) -
          "holds" if each.holds(now) else "LOST")
         for each, now in zip(records, values, strict=True)
     )))
-
-
-def run_benchmark(command: Sequence[str], environ: dict[str, str]) -> Any:
-    """The JSON that a benchmark prints; that it misses a bar of its own is not asked here.
-
-    Raises:
-        UserError: it printed none.
-    """
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
-    try:
-        return json.loads(done.stdout)
-    except ValueError:
-        name = Path(command[1]).stem
-        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None

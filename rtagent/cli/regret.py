@@ -7,14 +7,12 @@ live world recorded; and paused, without delay. See `evaluation/regret.py`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
@@ -22,7 +20,7 @@ from rtagent.cli.evaluate import follow_ledger, live_run
 from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
 from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.regret_picture import check_picture, draw
-from rtagent.cli.train import Wish, wish_to_end
+from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter, open_environment
@@ -52,14 +50,14 @@ Figure = Callable[..., float]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_checkpoint_options(parser)
-    add("--episodes", metavar="N", type=int, default=10, help="in each world (10)")
-    add_seconds_option(parser, 300.0, "the live world ends after so long, with what there is then")
+    add("--episodes", metavar="N", type=int, default=10, help="episodes in each world (10)")
+    add_seconds_option(parser, 300.0, "the live world ends after so long, whatever it has played")
     add("--reference", metavar="CHECKPOINT", type=Path,
         help="the best policy that is known, for the learning regret; default: it is unknown")
     add("--states", metavar="N", type=int, default=200,
-        help="cloned for the predictability (200); 0: none")
-    add("--clones", metavar="K", type=int, default=16, help="of each state (16)")
-    add("--picture", metavar="FILE", type=Path, help="bars with intervals, .png, .svg or .pdf")
+        help="states to clone for the predictability (200); 0: none")
+    add("--clones", metavar="K", type=int, default=16, help="clones of each state (16)")
+    add("--picture", metavar="FILE", type=Path, help="draw bars with intervals, .png, .svg or .pdf")
     add_json_option(parser)
 
 
@@ -92,44 +90,54 @@ def run(args: argparse.Namespace) -> int:
 def _measure(
     args: argparse.Namespace, config: Config, saved: Checkpoint, path: Path
 ) -> dict[str, Any]:
-    """Play the three worlds; what comes of them."""
+    """Play the three worlds; returns the figures to print."""
     reference = None if args.reference is None else _reference(args.reference, config)
+    values = _greedy(config, saved, path)
+    adapter = open_environment(config.env)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        regret.check_cloning(adapter, config.env.id)
+        with catch_stop_signals() as stop, progress_bar(*columns) as progress:
+            rows = play_live(config, saved, path, args.episodes, args.seconds, stop, progress)
+            measurement = Measurement(adapter, config, rows, args.episodes, stop, progress)
+            measurement.play(values, reference)
+            measurement.predict(values, args.states, args.clones)
+    finally:
+        adapter.close()
+    return measurement.result()
+
+
+def _reference(given: Path, config: Config) -> Values:
+    """The answers of another checkpoint, in the same world."""
+    path, saved = load_checkpoint(given)
+    own = configuration(saved, path, None, ())
+    settings = {**own.model_dump(), "env": config.env.model_dump()}
+    return _greedy(parse_config(settings), saved, path)
+
+
+def _greedy(config: Config, saved: Checkpoint, path: Path) -> Values:
+    """The greedy answers of a checkpoint.
+
+    Raises:
+        UserError: they depend on more than the observation.
+    """
     acting = TrainedPolicy(config, saved, path).acting()
     if acting.state_size:
         raise UserError(
             f"{path}: this policy carries a state from one inference to the next, and what it says "
             "of a frame alone means nothing; evaluate it with: rtagent evaluate"
         )
-    adapter = open_environment(config.env)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    try:
-        regret.check_cloning(adapter, config.env.id)
-        with wish_to_end() as wish, progress_bar(*columns) as progress:
-            rows = play_live(config, saved, path, args.episodes, args.seconds, wish, progress)
-            measured = Measured(adapter, config, rows, args.episodes, wish, progress)
-            measured.play(acting.greedy, reference)
-            measured.predict(acting.greedy, args.states, args.clones)
-    finally:
-        adapter.close()
-    return measured.result()
-
-
-def _reference(given: Path, config: Config) -> Values:
-    """The greedy answers of another checkpoint, in the same world."""
-    path, saved = load_checkpoint(given)
-    own = configuration(saved, path, None, ())
-    values = {**own.model_dump(), "env": config.env.model_dump()}
-    return TrainedPolicy(parse_config(values), saved, path).acting().greedy
+    return acting.greedy
 
 
 def play_live(
-    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, wish: Wish,
+    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, stop: StopSignal,
     progress: Progress,
 ) -> Rows:
     """Play on the wall clock; the rows of its ledger, from the first tick on."""
     task = progress.add_task(NAMES["live"], total=count)
     with live_run(config, saved, path) as runtime:
-        rows = follow_ledger(runtime, count, seconds, wish, partial(progress.advance, task))
+        rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES:
         raise UserError(
@@ -139,23 +147,23 @@ def play_live(
     return rows
 
 
-class Measured:
-    """The three worlds, and what comes of them.
+class Measurement:
+    """Plays the worlds that wait, and compares all of them.
 
     Args:
         adapter: the world that waits.
         config: of the run.
         rows: of the live world.
         episodes: wanted in each world.
-        wish: ends it early.
-        progress: told of each episode.
+        stop: ends it early.
+        progress: shows how many episodes are played.
     """
 
     def __init__(
-        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, wish: Wish,
+        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, stop: StopSignal,
         progress: Progress,
     ) -> None:
-        self._adapter, self._seed, self._wish = adapter, config.run.seed, wish
+        self._adapter, self._seed, self._stop = adapter, config.run.seed, stop
         self._progress = progress
         live = regret.live_episodes(rows)
         self._count = min(episodes, len(live.ticks))
@@ -167,23 +175,20 @@ class Measured:
         self._predictability: regret.Predictability | None = None
 
     def play(self, values: Values, reference: Values | None) -> None:
-        """The worlds that wait, each as long as the live one."""
+        """Play the worlds that wait, each for as many episodes as the live one."""
         paused = self._play("paused", values)
-        delayed = self._play("delayed", values, self._delays)
+        delayed = self._play("delayed", values, self._delays.tolist())
         worlds = [paused, delayed]
         if reference is not None:
             worlds.append(self._play("reference", reference))
-        self._matched = regret.starts_match(paused, delayed, self._count)
+        # Alike where a world's seed alone decides how its episodes begin.
+        self._matched = paused.starts[: self._count] == delayed.starts[: self._count]
         low, high = zip(self._rewards, *(each.rewards for each in worlds), strict=True)
         self._rewards = min(0.0, *low), max(0.0, *high)
 
-    def _play(
-        self, name: str, values: Values, delays: npt.NDArray[np.int64] | None = None
-    ) -> PausedWorld:
+    def _play(self, name: str, values: Values, delays: Sequence[int] = (1,)) -> PausedWorld:
         world = PausedWorld(
-            self._adapter, values, repeat(1) if delays is None else regret.cycled(delays),
-            self._seed, lambda: not self._wish.expressed,
-            1 if delays is None else int(delays.max()),
+            self._adapter, values, self._seed, delays, lambda: not self._stop.received
         )
         task = self._progress.add_task(NAMES[name], total=self._count)
         self._worlds[name] = world.play(self._count, partial(self._progress.advance, task))
@@ -198,19 +203,17 @@ class Measured:
 
         def go_on() -> bool:
             self._progress.advance(task)
-            return not self._wish.expressed
+            return not self._stop.received
 
-        mean = float(self._worlds["paused"].ticks.sum()) / states
-        world = PausedWorld(self._adapter, values, repeat(1), self._seed)
-        self._predictability = regret.predictability(
-            world, self._adapter, regret.random_gaps(rng, mean), states, clones, rng, go_on
-        )
+        mean_gap = float(self._worlds["paused"].ticks.sum()) / states
+        world = PausedWorld(self._adapter, values, self._seed)
+        self._predictability = regret.predictability(world, mean_gap, states, clones, rng, go_on)
 
     def result(self) -> dict[str, Any]:
-        """What is printed.
+        """The figures to print.
 
         Raises:
-            UserError: it was ended before there was enough.
+            UserError: too few episodes were played in some world.
         """
         count = min(self._count, *(len(each.ticks) for each in self._worlds.values()))
         if count < LEAST_EPISODES:
@@ -239,43 +242,40 @@ class Measured:
         }
 
     def _figures(self, *worlds: Episodes) -> dict[str, Any]:
-        """Return per episode and per second: of a world, or of one minus another."""
+        """Return per episode and per second of a world, or of one world minus another."""
         samples = [np.column_stack(each) for each in worlds]
         rate_hz = self._adapter.rate_hz
         per = {
             "per_episode": lambda each: float(each[:, 0].mean()),
             "per_second": lambda each: float(each[:, 0].sum() / each[:, 1].sum()) * rate_hz,
         }
-        return {name: _shown(jackknife(_difference(figure), *samples))
+        return {name: _with_interval(jackknife(_difference(figure), *samples))
                 for name, figure in per.items()}
 
     def _bounds(self, inaction: float, live: Episodes) -> dict[str, Any]:
-        """Those of Theorem 1, in reward per second; what is not known is None."""
+        """The bounds of Theorem 1, in reward per second; an unknown one is None."""
         seen, declared = self._rewards, self._adapter.reward_range
         if declared is not None and not declared[0] <= seen[0] <= seen[1] <= declared[1]:
-            # It was promised, and not kept.
+            # The environment does not keep to the range that it declares.
             declared = None
         low, high = declared or seen
         found = self._predictability
         per_second = (high - low) * self._adapter.rate_hz
         per_episode = float(live.ticks.mean()) / self._adapter.rate_hz
 
-        def bound(value: float | None) -> dict[str, float] | None:
-            return value if value is None else {
-                "per_second": value, "per_episode": value * per_episode
-            }
-
         delay = partial(regret.delay_bound, self._delays, reward_range=per_second)
+        bounds = {
+            "delay": None if found is None else delay(found.minimum),
+            "delay_at_mean_predictability": None if found is None else delay(found.mean),
+            "inaction": regret.inaction_bound(inaction, per_second), "learning": None,
+        }
         return {
             "predictability": None if found is None else found._asdict(),
             "reward_range": {"low": low, "high": high, "declared": declared is not None},
             "bounds": {
-                "delay": bound(None if found is None else delay(found.minimum)),
-                "delay_at_mean_predictability": bound(
-                    None if found is None else delay(found.mean)
-                ),
-                "inaction": bound(regret.inaction_bound(inaction, per_second)),
-                "learning": None,
+                name: None if bound is None else
+                {"per_second": bound, "per_episode": bound * per_episode}
+                for name, bound in bounds.items()
             },
         }
 
@@ -284,11 +284,8 @@ def _difference(figure: Figure) -> Figure:
     return lambda one, other=None: figure(one) - (0.0 if other is None else figure(other))
 
 
-def _shown(estimate: Estimate) -> dict[str, float | None]:
+def _with_interval(estimate: Estimate) -> dict[str, float | None]:
     return {"value": estimate.value, "half_interval": estimate.half}
-
-
-# ---- for people
 
 
 def _print(result: dict[str, Any], picture: Path | None) -> None:
@@ -298,10 +295,10 @@ def _print(result: dict[str, Any], picture: Path | None) -> None:
         f"{result['environment']}, after {result['updates']} updates; greedy in all worlds, "
         f"{result['episodes']} episodes in each, {matched}; +- is half of a 95 % interval"
     )
+    worlds = result["worlds"]
     rows = [
-        (NAMES[name], *_cells(each), f"{each['mean_ticks']:.0f}")
-        for name, each in sorted(result["worlds"].items(), key=lambda item: list(NAMES).index(
-            item[0]))
+        (title, *_cells(worlds[name]), f"{worlds[name]['mean_ticks']:.0f}")
+        for name, title in NAMES.items() if name in worlds
     ]
     console.print(plain_table("world", "per episode", "per second", "mean ticks", rows=rows))
     console.print()

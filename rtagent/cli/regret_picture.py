@@ -13,18 +13,22 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a name that is no picture's, by a UserError."""
+    """Refuse a file name that does not end as a picture's.
+
+    Raises:
+        UserError: it does not.
+    """
     if path.suffix not in ENDINGS:
         raise UserError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
 
 
 def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Draw what the command prints.
+    """Draw the result of the command.
 
     Raises:
         UserError: the file cannot be written.
     """
-    # Slow to import, and of no use without a picture.
+    # Slow to import, and needed for a picture only.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

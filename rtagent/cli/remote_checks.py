@@ -1,4 +1,4 @@
-"""What `rtagent doctor` finds out about a remote policy: a line for each thing."""
+"""The checks of `rtagent doctor` of a remote policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import socket
 from urllib.parse import urlsplit
 
 from rtagent.cli.output import own_stdout
-from rtagent.cli.verdicts import judged
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -20,7 +19,7 @@ PORTS = {"ws": 80, "wss": 443}
 
 
 def remote_policy(config: Config) -> list[Check]:
-    """Whether the server is there and keeps to the protocol, how far away it is, what it serves.
+    """Whether the server answers by the protocol, how far away it is, and what it serves.
 
     Args:
         config: names the server and the environment.
@@ -54,13 +53,13 @@ def _server(address: str, clock: Clock) -> tuple[Check, dict[str, object] | None
 
 
 def _round_trip(address: str, clock: Clock) -> Check:
-    """The shortest of a few handshakes of TCP, each of which takes a round trip."""
+    """The shortest of a few TCP handshakes, each of which takes a round trip."""
     url, took = urlsplit(address), list[float]()
     try:
         for _ in range(TRIES):
             began = clock.now()
-            place = (url.hostname or "", url.port or PORTS[url.scheme])
-            socket.create_connection(place, ANSWER_S).close()
+            address_and_port = url.hostname or "", url.port or PORTS[url.scheme]
+            socket.create_connection(address_and_port, ANSWER_S).close()
             took.append(clock.now() - began)
     except (OSError, ValueError):
         return Check(NAMES[1], "skip", "unknown")
@@ -84,4 +83,4 @@ def _policy(config: Config, metadata: dict[str, object] | None) -> Check:
         return Check(NAMES[2], "skip", f"unknown: {error}")
     if OUTPUTS not in metadata:
         return Check(NAMES[2], "skip", "unknown: the server does not say what it answers with")
-    return judged(NAMES[2], True, f"fits env.id = {config.env.id!r}", "")
+    return Check(NAMES[2], "ok", f"fits env.id = {config.env.id!r}")

@@ -1,7 +1,8 @@
 """`rtagent rerun`: the running daemon as a Rerun stream, in its viewer or in a file.
 
-It reads what the dashboard reads, over HTTP, and every tick once: it asks for the timeline twice in
-the time that an answer covers. Sleeping too long loses ticks, and is said in the end.
+It reads over HTTP what the dashboard reads, and every tick once: it asks for the timeline several
+times in the time that an answer covers. If it sleeps too long, ticks are lost; their number is
+printed at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PERIOD_S = 0.5
 TIMELINE_S = 2
 LONGEST_S = 86_400.0
 COLUMNS = ("delay", "position", "worker")
-"""Of the timeline's ticks, where it has them."""
+"""Columns of the timeline's ticks that are logged where they are present."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     except UserError:
-        # The daemon was there, and is gone: what there is of it is whole.
+        # The daemon has ended; what was received before is complete.
         if not stream.ticks:
             raise
     finally:
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
-    """Rerun, and its recording: where the stream goes.
+    """The package Rerun, and the recording that takes the stream.
 
     Raises:
         UserError: the package is missing, or the file cannot be written.
@@ -92,48 +93,48 @@ def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
 
 
 class Stream:
-    """Passes on what is new since the last look.
+    """Logs to Rerun what is new since the last look at the daemon.
 
     Args:
-        daemon: that is asked.
+        daemon: to ask.
         rerun: the package.
-        recording: where to.
+        recording: takes what is logged.
 
     Attributes:
-        ticks: passed on.
+        ticks: how many were logged.
         missed: ticks that no answer had any more.
-        pictures: passed on.
+        pictures: how many were logged.
     """
 
     def __init__(self, daemon: Daemon, rerun: Any, recording: Any) -> None:
-        self._daemon, self._rerun, self._to = daemon, rerun, recording
+        self._daemon, self._rerun, self._recording = daemon, rerun, recording
         self._action: str | None = None
         self._tick, self._ms = -1, 0.0
         self.ticks = self.missed = self.pictures = 0
 
     def look(self) -> None:
-        """Ask, and pass on.
+        """Ask the daemon, and log what is new.
 
         Raises:
             UserError: the daemon does not answer.
         """
         timeline = self._daemon.get(f"/v1/timeline?seconds={TIMELINE_S}")
         since = self._ms
-        self._pass_ticks(timeline["ticks"])
-        self._pass_bars(timeline["bars"], since)
-        self._pass_figures(self._daemon.get("/v1/stats"))
+        self._log_ticks(timeline["ticks"])
+        self._log_inferences(timeline["bars"], since)
+        self._log_figures(self._daemon.get("/v1/stats"))
         picture = self._daemon.get_bytes_if_known("/v1/screen.png")
         if picture is not None:
             image = self._rerun.EncodedImage(contents=picture, media_type="image/png")
-            self._to.log("screen", image)
+            self._recording.log("screen", image)
             self.pictures += 1
 
     def close(self) -> None:
-        """Write what is left."""
-        self._to.flush()
-        self._to.disconnect()
+        """Write what Rerun still holds, and end the recording."""
+        self._recording.flush()
+        self._recording.disconnect()
 
-    def _pass_ticks(self, ticks: dict[str, list[Any]]) -> None:
+    def _log_ticks(self, ticks: dict[str, list[Any]]) -> None:
         new = [at for at, tick in enumerate(ticks["tick"]) if tick > self._tick]
         if not new:
             return
@@ -147,30 +148,30 @@ class Stream:
                     self._scalar(f"tick/{name}", ticks[name][at])
             components = ticks["components"][at] if "components" in ticks else None
             if components is not None:
-                self._to.log("tick/action", self._rerun.Scalars(components))
+                self._recording.log("tick/action", self._rerun.Scalars(components))
             if ticks["action"][at] not in (None, self._action):
                 self._action = ticks["action"][at]
-                self._to.log("tick/action", self._rerun.TextLog(self._action))
+                self._recording.log("tick/action", self._rerun.TextLog(self._action))
         self._tick, self._ms = ticks["tick"][new[-1]], ticks["at_ms"][new[-1]]
         self.ticks += len(new)
 
-    def _pass_bars(self, bars: dict[str, list[Any]], since_ms: float) -> None:
-        """How long the inferences took that ended between the last look's tick and this one's."""
+    def _log_inferences(self, bars: dict[str, list[Any]], since_ms: float) -> None:
+        """Log the length of the inferences that ended after the newest tick of the last look."""
         columns = (bars[name] for name in ("worker", "start_ms", "end_ms", "tick"))
         for worker, start, end, tick in zip(*columns, strict=True):
             if since_ms < end <= self._ms:
                 self._set_time(tick, end)
                 self._scalar(f"inference/{worker}/ms", end - start)
 
-    def _pass_figures(self, stats: dict[str, Any]) -> None:
+    def _log_figures(self, stats: dict[str, Any]) -> None:
         self._set_time(self._tick, self._ms)
         for name, value in scalars(stats):
             self._scalar(f"stats/{name}", value)
 
     def _set_time(self, tick: int, at_ms: float) -> None:
-        self._to.set_time("tick", sequence=tick)
-        self._to.set_time("run", duration=at_ms / 1e3)
+        self._recording.set_time("tick", sequence=tick)
+        self._recording.set_time("run", duration=at_ms / 1e3)
 
     def _scalar(self, name: str, value: float | None) -> None:
         if value is not None:
-            self._to.log(name, self._rerun.Scalars(value))
+            self._recording.log(name, self._rerun.Scalars(value))

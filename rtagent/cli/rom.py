@@ -21,16 +21,16 @@ ACTIONS = {
     "record": "play: save states in which episodes can begin, record demonstrations",
     "search": "where a game keeps a number, found from a few saved states",
 }
-OTHERS = {"record": rom_record, "search": rom_search}
-"""Actions with a module of their own."""
+MODULES = {"record": rom_record, "search": rom_search}
+"""The modules of the actions that have one of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
-        if name in OTHERS:
-            OTHERS[name].add_arguments(action)
+        if name in MODULES:
+            MODULES[name].add_arguments(action)
             continue
         if name == "import":
             _add_import_arguments(action)
@@ -42,13 +42,13 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", type=Path, metavar="PATH", help="a cartridge's file")
     add("--as", dest="name", metavar="NAME", help="its name, even if the cartridge is unknown")
-    add("--replace", action="store_true", help="in place of another one of that name")
+    add("--replace", action="store_true", help="replace another cartridge of that name")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the cartridges, import some, record play, or search a memory."""
-    if args.action in OTHERS:
-        return int(OTHERS[args.action].run(args))
+    if args.action in MODULES:
+        return int(MODULES[args.action].run(args))
     folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
     if args.action == "import":
         _import(args, folder)

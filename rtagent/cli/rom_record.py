@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rtagent.cli.options import add_config_options, add_json_option, config_of
 from rtagent.cli.output import own_stdout, print_json, progress_bar, stdout
 from rtagent.cli.rom_search import cartridge_file
+from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.config import Config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
@@ -35,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keys", type=Path, metavar="SCRIPT.keys",
         help="play this script, as fast as it goes, record all of it, and save a state at its end; "
         "without it: play with the keyboard, in a browser")
-    add("--port", type=int, metavar="P", help="of the page on 127.0.0.1; default: a free one")
+    add("--port", type=int, metavar="P", help="port of the page on 127.0.0.1; default: a free one")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and say what was kept."""
+    """Play, and print what was saved."""
     # The emulator and the server are for this action alone.
     from rtagent.recording.player import open_player
     from rtagent.recording.recorder import Recorder, demonstration_file, states_folder
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration with the game that was named on top."""
+    """The configuration, in which the named game is the environment."""
     import gymnasium
 
     from rtagent.env.registry import register
@@ -91,14 +92,12 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _name(config: Config) -> str:
-    """How the names of the states begin: as the cartridge is called, or the environment."""
+    """The beginning of the states' names: the name of the cartridge, or of the environment."""
     rom = config.env.kwargs.get("rom")
     return Path(rom).name.partition(".")[0] if rom else config.env.id.rpartition("/")[2]
 
 
 def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
-    from rich.progress import Progress
-
     from rtagent.env.gameboy.key_script import MAX_FRAMES
     from rtagent.recording.scripted import load_script, play
     from rtagent.recording.tape import MOST_TICKS
@@ -107,7 +106,7 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
     if recorded:
         recorder.start()
-    with progress_bar(*Progress.get_default_columns()) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
         play(player, script, lambda ticks: progress.advance(task, ticks))
     if recorder.keeps_states:
@@ -116,19 +115,18 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
 
 
 def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
-    from rtagent.cli.train import wish_to_end
     from rtagent.clock import MonotonicClock
     from rtagent.recording.page import address, listen, serve
     from rtagent.recording.session import Session
 
     token = secrets.token_urlsafe(TOKEN_BYTES)
     session = Session(recorder, MonotonicClock())
-    with listen(args.port or 0) as sock, wish_to_end() as wish:
+    with listen(args.port or 0) as sock, catch_stop_signals() as stop:
         url = address(int(sock.getsockname()[1]), token)
-        # On stdout there is nothing but the document.
+        # With --json stdout has nothing but the document.
         print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
         try:
-            serve(sock, session, token, lambda: wish.expressed)
+            serve(sock, session, token, lambda: stop.received)
         finally:
             session.finish()
 
@@ -147,5 +145,5 @@ def _report(recorder: Recorder, *, as_json: bool) -> None:
     elif file is not None:
         lines.append("demonstration: nothing was recorded")
     for line in lines:
-        # Whole, however narrow the terminal is: paths are there to be copied.
+        # Not wrapped, however narrow the terminal is, so that paths can be copied.
         stdout().print(line, soft_wrap=True)

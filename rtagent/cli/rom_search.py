@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="saved states in their order, each with the number that the screen showed if it is "
         "known, and between two of them how it changed: changed, unchanged, increased, decreased. "
         "For example: start.state=0 increased later.state=120 unchanged last.state")
-    add("--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
-        "u1 or bcd3le; may be repeated; default: all")
-    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)")
+    add("--type", metavar="TYPE", action="append", dest="types",
+        help="a type of a reward file, such as u1 or bcd3le; may be repeated; default: all")
+    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="emulator (gambatte)")
     add("--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})")
     add_json_option(parser)
 
@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--type {each}: there are {', '.join(ram_search.TYPES)}")
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
-    wanted = parse_looks(args.looks, tuple(ram_search.RELATIONS))
+    known = _parse_looks(args.looks, tuple(ram_search.RELATIONS))
     rom = cartridge_file(args.game) or find_rom(load_config().state_dir / FOLDER, args.game).path
-    memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in wanted})
-    looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in wanted]
+    memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in known})
+    looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in known]
     found = ram_search.search(looks, types)
     places = [
         {"address": f"{place.address:#06x}", "type": place.type, "values": list(place.values)}
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def parse_looks(
+def _parse_looks(
     words: Sequence[str], relations: Sequence[str]
 ) -> list[tuple[Path, int | None, str | None]]:
-    """States with what is known of them: file, value, relation to the state before.
+    """Saved states with what is known of each: file, value, relation to the state before.
 
     Raises:
         UserError: a relation does not stand between two states, or a value is no number.
@@ -85,15 +85,13 @@ def parse_looks(
 
 
 def cartridge_file(game: str) -> Path | None:
-    """The file that is meant; None if it is the name of something."""
+    """The file that the user means; None if it is the name of an environment or cartridge."""
     path = Path(game).expanduser()
     return path if path.suffix in CARTRIDGES or path.is_file() else None
 
 
 def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, Any]:
-    """The memory in each state."""
-    from rich.progress import Progress
-
+    """The game's memory in each saved state."""
     from rtagent.env.gameboy.emulators import switch_on
     from rtagent.env.gameboy.machine import Snapshot
     from rtagent.env.gameboy.ram_search import memory_of
@@ -106,7 +104,7 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
         # A machine that has just been switched on takes no state.
         machine.step()
         check_states(machine, states)
-        with progress_bar(*Progress.get_default_columns()) as bar:
+        with progress_bar() as bar:
             for name, state in bar.track(states.items(), description="reading states"):
                 try:
                     machine.restore(Snapshot(state, machine.screen()))

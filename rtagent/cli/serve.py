@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.options import add_config_options
+from rtagent.cli.stop_signal import stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -31,14 +32,13 @@ from service.http.settings import Settings
 from service.http.token import load_or_make_token
 
 INSECURE = (
-    "without TLS, whoever is on the way between a client and this machine can read the token; "
+    "without TLS, anybody on the way between a client and this machine can read the token; "
     "service.certificate in the configuration, a reverse proxy or ssh keeps it secret"
 )
 SERVICE_MODULE = "service.process"
 PROTECTED = -500
-"""When memory is short, the kernel shall end others first: without the daemon nothing goes on."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the daemon in good order, with a last checkpoint."""
+"""When memory is short, the kernel ends other processes first: nothing goes on without the daemon.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add("--host", metavar="H", help="address to bind (127.0.0.1)")
     add("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
-    add("--state-dir", metavar="DIR", type=Path, help="token and checkpoints")
+    add("--state-dir", metavar="DIR", type=Path, help="folder for token and checkpoints")
     add("--realtime", choices=("auto", "on", "off"), help="SCHED_FIFO for the environment (auto)")
     add("--insecure", action="store_true", help="allow an address that others can reach")
     add_log_options(parser)
@@ -56,8 +56,8 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     """`--log-format` and `--quiet`."""
     add = parser.add_argument
     add("--log-format", choices=FORMATS, default="text",
-        help="of the log on stderr: a line of text or a JSON object for each event (text)")
-    add("--quiet", action="store_true", help="print the address, warnings and errors alone")
+        help="form of the log on stderr: a line of text or a JSON object for each event (text)")
+    add("--quiet", action="store_true", help="print only the address, warnings and errors")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 def serve(config: Config, *, quiet: bool, log_format: str) -> int:
     """Run the daemon until SIGINT, SIGTERM or SIGHUP; `quiet` logs warnings and errors alone."""
     log_to_stderr(log_format, logging.WARNING if quiet else logging.INFO)
-    # Whatever the daemon writes is for its user alone.
+    # Only the daemon's user may read what it writes.
     os.umask(0o077)
     spare_or_sacrifice(PROTECTED)
     state_dir = StateDir(config.state_dir)
@@ -91,7 +91,7 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration with this command's own options on top."""
+    """The configuration, with this command's own options as the strongest source."""
     options = {
         "service.host": None if args.host is None else json.dumps(args.host),
         "service.port": args.port,
@@ -116,23 +116,21 @@ def _supervise(
         url=settings.url,
         preload=(SERVICE_MODULE,),
         systemd=Systemd(os.environ),
-        # An address behind which nothing can start would be a false promise.
+        # Not before it is known that the run can start.
         probed=lambda: print(address, flush=True),
     )
-    for number in ENDING:
-        # What `nohup` has told us to ignore is ignored.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: supervisor.request_stop())
+    for number in stop_signals():
+        signal.signal(number, lambda *_: supervisor.request_stop())
     note = {"url": settings.url, "pid": os.getpid(), "run_id": run_id}
     if settings.certificate is not None:
-        # By which `rtagent status` and `set` know this daemon.
+        # `rtagent status` and `set` trust this certificate alone.
         note["certificate"] = str(settings.certificate.absolute())
     state_dir.announce(note)
     supervisor.run()
 
 
 def _first_code(settings: Settings) -> str:
-    """The code in the address that is printed, which the service finds in the file of sessions."""
+    """A login code for the printed address; the service finds it in the file of sessions."""
     sessions = Sessions(settings.token, settings.sessions_file)
     code = sessions.new_code()
     try:
@@ -149,7 +147,7 @@ def _run_service(
     settings: Settings, sock: socket.socket, log_format: str, handles: Any, pipe: Any
 ) -> None:
     log_to_stderr(log_format, logging.WARNING)
-    # FastAPI is for the service's process alone.
+    # Only the service's process loads FastAPI.
     from service.process import run as run_service
 
     run_service(handles, pipe, settings, sock)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
-from rtagent.cli.events import in_words
+from rtagent.cli.events import change_in_words
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import print_json
 from rtagent.config_sources import all_keys, nearest_key
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(done[0] if len(done) == 1 else done)
         return 0
     for each in done:
-        print(f"{each['key']}: {in_words(each['before'])} -> {in_words(each['after'])}")
+        print(f"{each['key']}: {change_in_words(each['before'], each['after'])}")
     return 0
 
 
@@ -77,7 +77,8 @@ def _unknown(dotted: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """A number or truth value where it reads as one, nothing for `none`, else a word."""
+    """The value of a text as JSON, None for `none`; a text that is no such value stands for itself.
+    """
     if text in ("none", "null"):
         return None
     try:
@@ -91,5 +92,5 @@ def _value(text: str) -> Any:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether it can be sent: an argument may be any bytes."""
+    """Whether the text can be sent: an argument may be any bytes."""
     return text == text.encode("utf-8", "replace").decode()

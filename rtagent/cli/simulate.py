@@ -21,7 +21,7 @@ LARGEST = {"seconds": 86_400.0, "inference_ticks": 100_000.0, "spread": 100.0}
 SCHEDULE = ("algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk")
 """Options of a simulated schedule that a whole run has in its configuration."""
 
-_EXPLAINED = {
+_FIGURES = {
     "inaction_fraction":
         ("inaction", "{:.2%}", "ticks on which the world did the default behaviour"),
     "strict_inaction_fraction":
@@ -39,7 +39,7 @@ _EXPLAINED = {
     "converged_s":
         ("converged", "{:.2f} s", "seconds from the start until a second without inaction"),
 }
-"""Title, form and meaning of each figure."""
+"""Title, format and meaning of each figure."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,48 +58,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
     add("--seconds", type=float, default=defaults.seconds, metavar="T",
         help=f"seconds of virtual time ({defaults.seconds:g})")
-    add("--seed", type=int, default=0, metavar="K", help="of all chance (0)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all chance (0)")
     add_json_option(parser)
     simulate_run.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the figures of the second half, or those of a whole run."""
-    _check_most(args, "seconds")
+    _check_most("seconds", args.seconds)
     if args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
-    given = [each for each in SCHEDULE if getattr(args, each) is not None]
+    given = {name: value for name in SCHEDULE if (value := getattr(args, name)) is not None}
     if args.env is not None:
-        if given:
+        for name in given:
             setting = "say it as --set inference...=VALUE"
-            advice = "the network says it" if given[0] == "chunk" else setting
-            raise UserError(f"{option(given[0])}: with --env, {advice}")
+            advice = "the network says it" if name == "chunk" else setting
+            raise UserError(f"{option(name)}: with --env, {advice}")
         return simulate_run.run(args)
     simulate_run.check_absent(args)
-    return _run_schedule(args)
+    return _run_schedule(args, given)
 
 
-def _check_most(args: argparse.Namespace, name: str) -> None:
-    value, most = getattr(args, name), LARGEST[name]
+def _check_most(name: str, value: float) -> None:
+    most = LARGEST[name]
     if not value <= most:  # so that NaN is refused, too
         raise UserError(f"{option(name)} {value:g}: must be a number, at most {most:g}")
 
 
-def _run_schedule(args: argparse.Namespace) -> int:
-    defaults = SimulationConfig()
-    for name in SCHEDULE:
-        if name != "spread" and getattr(args, name) is None:
-            setattr(args, name, getattr(defaults, name))
-    if args.spread is None:
-        args.spread = USUAL_SPREAD.get(args.distribution, 0.0)
-    for name in LARGEST:
-        _check_most(args, name)
+def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    for name in ("inference_ticks", "spread"):
+        if name in given:
+            _check_most(name, given[name])
+    given.setdefault("spread", USUAL_SPREAD.get(given.get("distribution", ""), 0.0))
     try:
-        config = SimulationConfig(
-            algorithm=args.algorithm, processes=args.processes,
-            inference_ticks=args.inference_ticks, distribution=args.distribution,
-            spread=args.spread, seconds=args.seconds, chunk=args.chunk,
-        )
+        config = SimulationConfig(**given, seconds=args.seconds)
         with stderr().status("simulating ..."):
             figures = simulate(config, np.random.default_rng(args.seed)).figures()
     except ValueError as error:
@@ -110,7 +102,7 @@ def _run_schedule(args: argparse.Namespace) -> int:
     values: dict[str, Any] = dict(figures)
     never = values["converged_s"] is None
     rows = ((title, "never" if never and name == "converged_s" else known(values[name], form), text)
-            for name, (title, form, text) in _EXPLAINED.items())
+            for name, (title, form, text) in _FIGURES.items())
     console = stdout()
     console.print(
         f"{config.algorithm}, {config.processes} process{'es' * (config.processes > 1)}, "

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.options import option
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
-from rtagent.cli.train import wish_to_end
+from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -19,8 +19,8 @@ from rtagent.errors import UserError
 if TYPE_CHECKING:
     from rtagent.virtual import VirtualRun
 
-OWN = ("policy", "config", "overrides", "inference_ms", "update_ms", "save")
-"""Options that a whole run alone has, besides `--env`."""
+WHOLE_RUN = ("policy", "config", "overrides", "inference_ms", "update_ms", "save")
+"""Options that go only with `--env`."""
 TRAIN = "train"
 LONGEST_MS = 3.6e6
 
@@ -40,24 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of an inference; injected latency counts where it is longer; default: "
         "measured, unless latency is injected")
     add("--update-ms", type=float, metavar="MS", help="length of an update; default: measured")
-    add("--save", type=Path, metavar="DIR", help="write a checkpoint of what was learned there")
+    add("--save", type=Path, metavar="DIR", help="folder for a checkpoint of what was learned")
 
 
 def check_absent(args: argparse.Namespace) -> None:
-    """Refuse what a whole run alone has.
+    """Refuse the options of a whole run.
 
     Raises:
-        UserError: such an option was given.
+        UserError: one of them was given.
     """
-    for name in OWN:
+    for name in WHOLE_RUN:
         if getattr(args, name) is not None:
             shown = "set" if name == "overrides" else name
             raise UserError(f"{option(shown)}: give --env ID, too: it is for a whole run")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate and print the figures; Ctrl-C ends it early, with what there is by then."""
-    # Torch takes seconds to import.
+    """Simulate and print the figures; Ctrl-C ends it early, with the figures so far."""
+    # This imports torch, which takes seconds.
     from rtagent import virtual
 
     if not args.seconds > 0.0:
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
                TimeRemainingColumn())
-    with wish_to_end() as wish, own_stdout(), progress_bar(*columns) as bar:
+    with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as bar:
         task = bar.add_task("", total=args.seconds)
 
         def progress(at_s: float) -> bool:
             bar.update(task, completed=at_s)
-            return wish.expressed
+            return stop.received
 
         found = virtual.run(
             config, seconds=args.seconds, seed=args.seed, policy=policy, inference_s=inference_s,
@@ -89,7 +89,7 @@ def _seconds(args: argparse.Namespace, name: str) -> float | None:
     if value is None:
         return None
     if not 0.0 < value <= LONGEST_MS:
-        raise UserError(f"{option(name)} {value:g}: must be above 0, at most {LONGEST_MS:g}")
+        raise UserError(f"{option(name)} {value:.12g}: must be above 0, at most {LONGEST_MS:.12g}")
     return float(value) / 1e3
 
 
@@ -109,7 +109,7 @@ def _configured(args: argparse.Namespace) -> tuple[Config, Path | None]:
 def _document(
     config: Config, policy: Path | None, found: VirtualRun, took_s: float
 ) -> dict[str, Any]:
-    """What is printed."""
+    """The result to print."""
     inference = config.inference
     return {
         "environment": config.env.id, "policy": TRAIN if policy is None else str(policy),
@@ -135,10 +135,11 @@ def _print(shown: dict[str, Any]) -> None:
         "mean return": known(shown["mean_return"], "{:.2f}"),
         "updates": str(shown["updates"]),
     }
-    learners = shown["learners"]
+    processes, learners = shown["processes"], shown["learners"]
     console = stdout()
     console.print(
-        f"{shown['environment']}, {shown['algorithm']}, {shown['processes']} processes, "
+        f"{shown['environment']}, {shown['algorithm']}, "
+        f"{processes} process{'' if processes == 1 else 'es'}, "
         f"{learners} learner{'' if learners == 1 else 's'}: {shown['virtual_s']:.0f} s in "
         f"{shown['took_s']:.1f} s", soft_wrap=True,
     )

@@ -19,7 +19,7 @@ from rtagent.telemetry.remote import in_a_line as remote_line
 QUESTIONS = {
     "acting": "in time?", "lateness": "cost of late", "learning": "learning?", "health": "broken?",
 }
-"""What the daemon's verdicts answer."""
+"""The question that each verdict of the daemon answers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def collect(daemon: Daemon) -> dict[str, Any]:
-    """Address, status, figures, injected latency (null if none is injected), and whether the number
-    of inference processes is automatic."""
+    """What the daemon says of itself.
+
+    Returns:
+        Its address, status and figures; the injected latency, None if there is none; whether the
+        number of inference processes is automatic.
+    """
     inference = daemon.get("/v1/config").get("inference", {})
     return {
         "url": daemon.url, "status": daemon.get("/v1/status"), "stats": daemon.get("/v1/stats"),
@@ -46,10 +50,8 @@ def collect(daemon: Daemon) -> dict[str, Any]:
 
 def _print(found: Mapping[str, Any]) -> None:
     console, status = stdout(), found["status"]
-    rows = figure_rows(
-        from_json(Answer, found["stats"]), found["injected_latency_ms"],
-        found["automatic_processes"],
-    )
+    stats = from_json(Answer, found["stats"])
+    rows = _figure_rows(stats, found["injected_latency_ms"], found["automatic_processes"])
     roles = status.get("roles", [])
     processes = (
         (_name(role), str(role.get("pid") or "-"),
@@ -68,12 +70,12 @@ def _print(found: Mapping[str, Any]) -> None:
                 console.print(printable(line))
 
 
-def figure_rows(
-    stats: Answer, injected_ms: float | None, automatic: bool = False
+def _figure_rows(
+    stats: Answer, injected_ms: float | None, automatic: bool
 ) -> list[tuple[str, str]]:
-    """Title and text of the verdicts and of each main figure; what is not known is called unknown.
+    """Title and text of the verdicts and of each main figure; a missing figure is called unknown.
 
-    `injected_ms` is the mean of the injected latency, `automatic` whether the number of inference
+    `injected_ms` is the mean of the injected latency; `automatic` says that the number of inference
     processes is.
     """
     clock, actions, inference = stats.clock, stats.actions, stats.inference
@@ -115,13 +117,13 @@ def figure_rows(
 
 
 def _deadline_rows(r3: R3) -> list[tuple[str, str]]:
-    """The horizon where the deadline controller is on, memory where there is a budget."""
+    """The horizon if the deadline controller is on, and memory if it has a budget."""
     rows = []
     if r3.mode not in (None, "off"):
         episodes = r3.episode_deadlines
         rows += [
             ("horizon", f"{r3.mode}: {known(r3.elapsed_s, '{:.1f} s')} of "
-             f"{known(r3.deadline_s, '{:g} s')} used, {known(r3.consumed, '{} samples')} of "
+             f"{known(r3.deadline_s, '{:.12g} s')} used, {known(r3.consumed, '{} samples')} of "
              f"{known(r3.data_budget)}"),
             ("deadlines", f"{known(r3.horizons.met, '{} met')}, "
              f"{known(r3.horizons.missed, '{} missed')}; of episodes: "

@@ -1,13 +1,12 @@
-"""`rtagent train`: learn for a while without the HTTP service, and write down what came of it."""
+"""`rtagent train`: learn for a while without the HTTP service, and write the results."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shutil
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.table import Column
 
 from rtagent.cli.options import add_config_options, add_json_option, check_seconds
 from rtagent.cli.output import known, own_stdout, plain_table, report, stderr, stdout
+from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -35,21 +35,20 @@ SAMPLE_S = 1.0
 BOOT_S = 120.0
 LAST_EPISODES = 20
 PICTURE = "learning.png"
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NEEDED = ("environment", "inference", "learner")
 """Without these there is no training."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """When training is over: after so many seconds, or else so many updates applied in this run."""
+    """When training ends: after so many seconds, or else so many updates applied in this run."""
 
     seconds: float | None = None
     updates: int | None = None
 
     @property
     def total(self) -> float:
-        """What `done` reaches."""
+        """The value of `done` at the end."""
         return float(self.seconds if self.seconds is not None else self.updates or 0)
 
     def done(self, seconds: float, updates: int) -> float:
@@ -59,8 +58,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training went: its figures, the last of them, updates that all learners applied in this
-    run, and why it ended early, if it did.
+    """How training went.
+
+    Attributes:
+        history: figures over time.
+        stats: the newest figures.
+        applied: updates that all learners applied in this run.
+        failure: why it ended early. If None, it did not.
     """
 
     history: learning_curve.History
@@ -77,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--updates", type=int, metavar="N", help="train until so many updates have been applied"
     )
     add_config_options(parser)
-    add("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
+    add("--state-dir", metavar="DIR", type=Path, help="folder for checkpoints and records")
     add("--out", metavar="DIR", type=Path,
         help="an empty or new folder for the results; default: the run's folder in the state dir")
     add_json_option(parser)
@@ -90,28 +94,28 @@ def run(args: argparse.Namespace) -> int:
         _prepare(args.out)
     clock = MonotonicClock()
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
-    with wish_to_end() as wish, own_stdout():
+    with catch_stop_signals() as stop, own_stdout():
         with Runtime(config) as runtime:
-            _wait_ready(runtime, clock, wish)
-            outcome = follow(runtime, goal, clock, wish)
+            _wait_ready(runtime, clock, stop)
+            outcome = follow(runtime, goal, clock, stop)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
     summary |= _returns(Path(results["episodes_file"]))
-    # The file may lack the first ones, and has those that ended after the last look.
+    # The file may lack the first episodes, and has those that ended after the last look.
     count = outcome.stats["episodes"]["count"]
     summary["episodes"] = max(count, summary["episodes_kept"])
-    told = {"run_id": runtime.run_id, **summary, **results}
-    report(args, told, lambda _: _print(summary, results))
+    result = {"run_id": runtime.run_id, **summary, **results}
+    report(args, result, lambda _: _print(summary, results))
     if outcome.failure is not None:
         raise UserError(f"training ended early: {outcome.failure}")
     return 0
 
 
 def goal_of(args: argparse.Namespace) -> Goal:
-    """The limit that was given.
+    """The limit that the options name.
 
     Raises:
-        UserError: it is not one.
+        UserError: it is out of bounds.
     """
     if args.seconds is not None:
         check_seconds(args.seconds, LONGEST_S)
@@ -121,7 +125,7 @@ def goal_of(args: argparse.Namespace) -> Goal:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    # Quoted: it is a path, also where it reads as a number or as a date.
+    # Quoted, so that it is a path even where it reads as a number or a date.
     given = args.state_dir
     state_dir = [] if given is None else [f"run.state_dir={json.dumps(str(given))}"]
     config = load_config(args.config, [*args.overrides, *state_dir])
@@ -133,7 +137,7 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _prepare(out: Path) -> None:
-    """Notice before the training, not after it, that there is no place for the results."""
+    """Make the folder of the results before the training, so that an error comes in time."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         taken = any(out.iterdir())
@@ -143,38 +147,11 @@ def _prepare(out: Path) -> None:
         raise UserError(f"--out {out}: the folder is not empty")
 
 
-class Wish:
-    """Whether somebody wants this to end.
-
-    A `threading.Event` has a lock, which a signal may find taken by the very code it interrupts.
-    """
-
-    expressed = False
-
-
-@contextmanager
-def wish_to_end() -> Iterator[Wish]:
-    """Inside, Ctrl-C, SIGTERM and SIGHUP express the wish and do nothing else."""
-    wish = Wish()
-
-    def express(*_: object) -> None:
-        wish.expressed = True
-
-    # What `nohup` has told us to ignore is ignored.
-    numbers = [each for each in ENDING if signal.getsignal(each) is not signal.SIG_IGN]
-    before = [signal.signal(number, express) for number in numbers]
-    try:
-        yield wish
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
-    """Wait until the agent acts; a wish to end before that leaves nothing to write down."""
+def _wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
+    """Wait until the agent acts; a signal to stop before that leaves nothing to write down."""
     deadline = clock.now() + BOOT_S
     with stderr().status("starting"):
-        while not wish.expressed:
+        while not stop.received:
             with suppress(TimeoutError):
                 runtime.wait_ready(POLL_S)
                 return
@@ -183,8 +160,8 @@ def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
     raise KeyboardInterrupt
 
 
-def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
-    """Show how training goes, until the goal, a wish to end, or until it cannot go on."""
+def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outcome:
+    """Show how training goes, until the goal, a signal to stop, or until it cannot go on."""
     history, stats, applied = learning_curve.History(SAMPLE_S), runtime.stats(), 0
     columns = (
         BarColumn(10),
@@ -195,7 +172,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
     start = clock.now()
     with Progress(*columns, console=stderr(), refresh_per_second=4, expand=True) as progress:
         task = progress.add_task("training", total=goal.total, figures="")
-        while not wish.expressed:
+        while not stop.received:
             try:
                 stats, failure = runtime.stats(), failure_in(runtime.status())
             except UserError as error:
@@ -212,7 +189,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
 
 
 def failure_in(status: Mapping[str, Any]) -> str | None:
-    """The last words of a process that keeps failing, if training needs it."""
+    """The error of a process that keeps failing and that training needs, in a line, or None."""
     for role in status.get("roles", ()):
         if role["state"] == "failed" and role["role"] in NEEDED:
             lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
@@ -221,7 +198,7 @@ def failure_in(status: Mapping[str, Any]) -> str | None:
 
 
 def live_figures(stats: Mapping[str, Any]) -> str:
-    """The figures beside the progress bar; what is not known is called unknown."""
+    """The figures beside the progress bar; a missing figure is called unknown."""
     learning, r3 = stats["learning"], stats["r3"]
     parts = [
         f"{known(learning['updates_per_s'], '{:.1f}')} updates/s",
@@ -239,7 +216,7 @@ def live_figures(stats: Mapping[str, Any]) -> str:
 
 
 def updates_written(run_dir: Path) -> int | None:
-    """Updates behind the newest checkpoint that a run has written; None if unknown, or none."""
+    """Updates before the newest checkpoint that a run has written; None if it is not known."""
     try:
         events = read_events(run_dir / EVENTS_FILE, 1, kinds=("checkpoint",))
     except UserError:
@@ -248,9 +225,10 @@ def updates_written(run_dir: Path) -> int | None:
 
 
 def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
-    """What the run came to, as plain values.
+    """The final figures of the run, as plain values.
 
-    The learners went on until the last checkpoint was `written`, behind so many updates.
+    `written` is the number of updates before the last checkpoint, until which the learners went on
+    after the last look at the figures.
     """
     stats = outcome.stats
     later = max(0, (written or 0) - stats["learning"]["updates"])
@@ -278,11 +256,11 @@ def _returns(path: Path) -> dict[str, Any]:
 def write_results(
     config: Config, run_dir: Path, out: Path | None, history: learning_curve.History
 ) -> dict[str, Any]:
-    """Draw the picture, and bring everything together in `out`, or else where the recorder wrote.
+    """Draw the picture, and copy all results to `out`; without it they stay in the run's folder.
 
     Returns:
-        Where everything is: `picture` of the learning curve; `episodes_file`, CSV: tick, length,
-        return, seconds; folder `tensorboard`; the newest `checkpoint`, None if there is none.
+        The paths of `picture`, the learning curve; `episodes_file`, CSV: tick, length, return,
+        seconds; folder `tensorboard`; the newest `checkpoint`, None if there is none.
 
     Raises:
         UserError: something cannot be written.
@@ -300,7 +278,7 @@ def write_results(
         episodes = learning_curve.read_episodes(folder / EPISODES_FILE)
         learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
     except shutil.Error as error:
-        # One for each file of a folder: source, target, reason.
+        # Its argument has a triple for each file: source, target, reason.
         raise UserError(f"cannot write the results into {folder}: {error.args[0][0][2]}") from None
     except OSError as error:
         raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
@@ -327,5 +305,5 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"
     console.print(plain_table("", "", rows=rows.items()), "")
     for path in filter(None, results.values()):
-        # Whole, however narrow the terminal is: paths are there to be copied.
+        # Not wrapped, however narrow the terminal is, so that paths can be copied.
         console.print(path, soft_wrap=True)

@@ -1,6 +1,6 @@
 """Measures a learner's update: the gradient, and applying it.
 
-It is done as a learner does it, on shared state of its own that only this process sees.
+The update is a learner's, on a shared state that only this process sees.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ WARM_UPS = 2
 
 @dataclass(frozen=True)
 class UpdateTimes:
-    """Seconds of each gradient, new weights read and gradient clipped, and of applying each.
+    """Times of a learner's updates.
 
-    Of which algorithm, and with how many transitions per update.
+    Attributes:
+        algorithm: that learns.
+        batch_size: transitions per update.
+        gradient_s: seconds of each gradient, from reading the weights to clipping it.
+        apply_s: seconds of applying each.
     """
 
     algorithm: str

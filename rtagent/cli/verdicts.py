@@ -1,4 +1,4 @@
-"""The lines of a report: what was looked at, and what came of it."""
+"""The lines of a report of checks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "fail": "bold red
 
 
 def judged(name: str, good: bool, found: str, advice: str, otherwise: Verdict = "warn") -> Check:
-    """A check that is ok, or else has a verdict and advice."""
+    """A check that is ok if `good`, else has the verdict `otherwise` and advice."""
     return Check(name, "ok", found) if good else Check(name, otherwise, found, advice)
 
 
 def show(checks: Sequence[Check]) -> None:
-    """Print a report."""
+    """Print a line for each check."""
     stdout().print(plain_table("", "", "", rows=(
         (Text(check.verdict, _STYLES[check.verdict]), check.name,
          "\n".join(filter(None, (check.found, check.advice))))

@@ -1,4 +1,4 @@
-"""What `rtagent doctor` says about waking up: how late sleeps end, and why a core may be slow."""
+"""The checks of `rtagent doctor` of waking up: how late sleeps end, and why a core may be slow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cpu_sleep(
     measured: Jitter, cpus: Path = CPUS, polling: Path = HALT_POLLING,
     limit: Path = LATENCY_LIMIT, command_line: Path = COMMAND_LINE,
 ) -> Check:
-    """Cores do not sleep so deeply that waking up takes long; only what is measured is told of."""
+    """Cores do not sleep so deeply that waking up takes long; a warning needs late sleeps."""
     driver = _text(cpus / "cpuidle/current_driver")
     slow = measured["sleep_p50"] > SLOW_US or measured["sleep_p99"] > LATE_US
     if any(option in _text(command_line).split() for option in ("idle=poll", "idle=halt")):
@@ -68,7 +68,7 @@ def cpu_sleep(
 
 
 def _states(cpus: Path) -> list[tuple[str, int]]:
-    """The states a core may sleep in and their exit latencies in microseconds, deepest last."""
+    """The sleep states of the cores and their exit latencies in microseconds, the deepest last."""
     found = set()
     for state in cpus.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
         name, latency, disabled = (_text(state / part) for part in ("name", "latency", "disable"))
@@ -78,7 +78,7 @@ def _states(cpus: Path) -> list[tuple[str, int]]:
 
 
 def _bound_us(limit: Path) -> int | None:
-    """The exit latency that somebody holds the kernel to; None if unknown here."""
+    """The longest exit latency that the kernel may choose at present; None if it is not known."""
     try:
         return int.from_bytes(limit.read_bytes()[:4], "little", signed=True)
     except OSError:

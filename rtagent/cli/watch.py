@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import sleep
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--interval", type=float, default=DEFAULT_S, metavar="S",
         help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})")
     add("--once", action="store_true",
-        help="one look, and no more; so it is too where stdout is no terminal")
+        help="look once and end; this is the default where stdout is no terminal")
     add_state_dir_option(parser)
     add_json_option(parser)
 
@@ -48,19 +49,17 @@ def run(args: argparse.Namespace) -> int:
     elif args.once or not console.is_terminal:
         console.print(frame)
     else:
-        try:
-            # On the alternate screen: whatever ends it, the terminal is as it was.
-            with Live(frame, console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    sleep(args.interval)
-                    live.update(watcher.look(), refresh=True)
-        except KeyboardInterrupt:
-            return 0
+        # On the alternate screen: however it ends, the terminal is as it was.
+        screen = Live(frame, console=console, screen=True, auto_refresh=False)
+        with suppress(KeyboardInterrupt), screen as live:
+            while True:
+                sleep(args.interval)
+                live.update(watcher.look(), refresh=True)
     return 0
 
 
 class Watcher:
-    """Looks at the daemon again and again; finds it again when it was gone.
+    """Asks the daemon for its state, and finds it again after it was gone.
 
     Args:
         state_dir: of the daemon. If None, the configured one.
@@ -74,7 +73,7 @@ class Watcher:
         self._newest: Snapshot | None = None
 
     def look(self) -> Frame:
-        """The newest picture; while the connection is lost, the last one, and why.
+        """The newest picture; while the connection is lost, the last one with the reason.
 
         Raises:
             UserError: no daemon has ever answered.

@@ -1,12 +1,12 @@
-"""What `rtagent watch` shows: a snapshot of the daemon as lines, fitted to the terminal.
+"""The text that `rtagent watch` shows: a snapshot of the daemon as lines, fitted to the terminal.
 
-Pure: plain values in, text out. Every state is a word as well as a colour.
+Pure functions of plain values. Every state is shown by a word as well as by a colour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -35,10 +35,10 @@ _ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
 
 @dataclass
 class Snapshot:
-    """What the daemon has answered; None if it has no timeline, or keeps no events.
+    """What the daemon has answered; `timeline` and `events` are None if it has none.
 
-    The newest event is the first. `returns` are of the episodes that ended while it was watched,
-    oldest first.
+    The newest event is the first. `returns` are those of the episodes that ended while the daemon
+    was watched, oldest first.
     """
 
     url: str
@@ -47,12 +47,12 @@ class Snapshot:
     inference: Mapping[str, Any]
     timeline: Mapping[str, Any] | None = None
     events: Sequence[Mapping[str, Any]] | None = None
-    returns: Sequence[float] = field(default_factory=tuple)
+    returns: Sequence[float] = ()
 
 
 @dataclass
 class Frame:
-    """One picture, as large as the terminal is when it is drawn; why the connection is lost."""
+    """A snapshot that is drawn as large as the terminal; `lost` says why the connection is lost."""
 
     snapshot: Snapshot
     lost: str | None = None
@@ -68,7 +68,7 @@ class Frame:
 
 
 def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | None) -> list[Text]:
-    """The picture in so many columns and rows. If None, as many rows as it takes."""
+    """A snapshot in so many columns and rows. If `height` is None, in as many rows as it takes."""
     stats = from_json(Answer, snapshot.stats)
     lines = [
         _headline(snapshot, stats, lost), _verdict_line(stats, lost),
@@ -78,7 +78,7 @@ def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | 
     processes = _processes(snapshot, stats, width)
     events = _events(snapshot)
     if left is not None:
-        # A few of the newest events are worth more than the last of many processes.
+        # A few of the newest events are more useful than the last of many processes.
         for_events = min(len(events), max(left // 3, left - len(processes)))
         processes = _fitted(processes, left - for_events)
         events = events[: left - len(processes)]
@@ -87,7 +87,7 @@ def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | 
 
 
 def verdict(stats: Answer) -> tuple[str, str, str]:
-    """Whether the agent acts in time, as the daemon says it: headline, detail, and a style."""
+    """The daemon's verdict whether the agent acts in time: headline, detail, and a style."""
     found = stats.verdicts.acting
     style = _LEVELS.get(found.level, "yellow")
     return printable(known(found.headline)), printable(known(found.detail)), style
@@ -167,7 +167,7 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
 
 
 def _joined(parts: Sequence[str], width: int) -> str:
-    """As many as fit, the first in any case: half a figure is worse than none."""
+    """The first part, and as many others as fit whole."""
     text = parts[0]
     for part in parts[1:]:
         if not part or len(text) + 2 + len(part) > width:
@@ -201,11 +201,11 @@ def _learning(learning: Learning) -> list[str]:
 
 
 def _deadlines(r3: R3, learning: Learning) -> list[tuple[str, list[str]]]:
-    """The horizon where the deadline controller is on, memory where there is a budget."""
+    """The horizon if the deadline controller is on, and memory if it has a budget."""
     rows = []
     if r3.mode not in (None, "off"):
         rows.append(("R3 time", [
-            f"{bar(r3.time_ratio)} of {known(r3.deadline_s, '{:g} s')}",
+            f"{bar(r3.time_ratio)} of {known(r3.deadline_s, '{:.12g} s')}",
             f"{known(r3.horizons.met)} met",
             f"{known(r3.horizons.missed)} missed",
             r3.mode,
@@ -228,7 +228,7 @@ def _replay(replay: Replay) -> str:
 
 
 def _processes(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
-    """A line for each inference process, with its lane; then the others that are not well."""
+    """A line for each inference process, with its lane; then the other processes with faults."""
     room = width - _PROCESS
     timeline = snapshot.timeline if room >= 10 else None
     heading = f"{'process':<14}{'state':<10}{'p50':>7}{'p99 ms':>8}{'restarts':>10}"
@@ -246,10 +246,10 @@ def _processes(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
         if timeline is not None:
             line.append(lane(timeline, worker.id, room), "cyan")
         lines.append(line)
-    return lines + _not_well(snapshot)
+    return lines + _faulty(snapshot)
 
 
-def _not_well(snapshot: Snapshot) -> list[Text]:
+def _faulty(snapshot: Snapshot) -> list[Text]:
     lines = []
     for role in snapshot.status.get("roles", ()):
         state = str(role.get("busy") or role.get("state", UNKNOWN))
@@ -264,7 +264,7 @@ def _not_well(snapshot: Snapshot) -> list[Text]:
 
 
 def _fitted(lines: list[Text], rows: int) -> list[Text]:
-    """As many as fit; the last one says how many do not."""
+    """As many lines as fit; the last line says how many do not."""
     if len(lines) <= rows:
         return lines
     if rows < 2:

@@ -1,4 +1,4 @@
-"""The policy, and the processes that act by it."""
+"""The sections `policy` and `inference` of the configuration."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class PolicyConfig(Section):
     )
     """What each question to the policy server says beside the observation, such as a prompt."""
     remote_state: int = Field(0, ge=0, le=1 << 20)
-    """Numbers that the policy server's recurrent policy carries from one inference to the next, as
-    `rtagent policy-server` tells them; 0: none. They travel with each question and its answer, so
-    that an inference begins with what the newest finished one has left."""
+    """How many numbers the server's recurrent policy carries from one inference to the next, as
+    `rtagent policy-server` prints it; 0: none. They travel with each question and its answer, so
+    that an inference begins with the state that the newest finished one has left."""
     remote_hedge: float | None = Field(None, gt=1.0, le=100.0, examples=[1.5])
     """Hedged requests: an answer that takes more than so many times as long as usual is not waited
     for; the newest frame is asked about over a second connection of the process. The server is
@@ -67,7 +67,7 @@ class PolicyConfig(Section):
     """A converted model acts only if at least this share of its actions on recent frames is what
     torch chooses in float32."""
     engine_frames: int = Field(100, ge=1, le=10_000)
-    """Recent frames on which that is checked."""
+    """Recent frames on which this agreement is checked."""
     engine_share: float = Field(0.1, gt=0.0, le=1.0)
     """Largest share of a core that conversion may take. Where weights are published more often than
     they can be converted, the newest ones are, when their turn comes."""
@@ -87,7 +87,7 @@ class PolicyConfig(Section):
     epsilon_steps: int = Field(2000, ge=1)
     """Updates over which the exploration rate falls."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
-    """How it falls: by equal steps, or by an equal factor per update."""
+    """How the exploration rate falls: by equal steps, or by an equal factor per update."""
     exploration_hold_ticks: int = Field(8, ge=1, le=1000)
     """Ticks for which an exploratory choice is held, so that exploration at a high tick rate still
     goes somewhere; 1 draws anew on every tick. Continuous actions: ticks from one draw of the noise
@@ -95,7 +95,7 @@ class PolicyConfig(Section):
 
     @property
     def learns(self) -> bool:
-        """Whether the network is one of this run's own, with weights that it can learn."""
+        """Whether the run has a network of its own, whose weights it can learn."""
         return self.remote is None and self.pretrained is None
 
     @property

@@ -12,7 +12,7 @@ _WEBSOCKET = re.compile(r"wss?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 def _cluster_address(text: str) -> str:
-    """The address itself; raises ValueError unless Ray can join by it."""
+    """The address; raises ValueError if Ray cannot join a cluster by it."""
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None or not 1 <= int(found[1]) <= 65_535:
         raise ValueError(
@@ -23,7 +23,7 @@ def _cluster_address(text: str) -> str:
 
 
 def _policy_address(text: str) -> str:
-    """The address itself; raises ValueError unless it is one of a websocket."""
+    """The address; raises ValueError if it is no websocket's."""
     if _WEBSOCKET.fullmatch(text) is None:
         raise ValueError("must be ws://HOST:PORT or wss://HOST:PORT, as a policy server prints")
     return text

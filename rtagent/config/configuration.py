@@ -1,7 +1,8 @@
-"""The whole configuration, and which of its settings go together."""
+"""The whole configuration, and the check that its settings go together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Config(Section):
     run: RunConfig = Field(default_factory=RunConfig)
 
     @model_validator(mode="after")
-    def _combinations(self) -> Config:
+    def _check_combinations(self) -> Config:
         policy, learning, capacity = self.policy, self.learning, self.replay.capacity
         if policy.epsilon_end > policy.epsilon_start:
             raise ValueError("policy.epsilon_end must not exceed policy.epsilon_start")
@@ -55,7 +56,7 @@ class Config(Section):
         self._check_sequential()
         self._check_pending()
         if learning.placement == "auto":
-            self._require("learning.placement = 'auto', which plans for processor cores", {
+            self.require("learning.placement = 'auto', which plans for processor cores", {
                 "learning.device": ["cpu"],
             })
         r3, batch = self.r3, learning.batch_size
@@ -88,8 +89,8 @@ class Config(Section):
 
     def _check_remote(self) -> None:
         if self.policy.remote is not None:
-            whom = f"policy.remote = {self.policy.remote!r}, whose server has network and weights"
-            self._require(whom, {
+            remote = f"policy.remote = {self.policy.remote!r}, whose server has network and weights"
+            self.require(remote, {
                 "learning.processes": [0], "policy.factory": [None], "policy.engine": ["torch"],
             })
             self._check_answers("policy.remote")
@@ -103,7 +104,7 @@ class Config(Section):
 
     def _check_pretrained(self) -> None:
         if self.policy.pretrained is not None:
-            self._require("policy.pretrained, which only acts, and by itself", {
+            self.require("policy.pretrained, which only acts, and by itself", {
                 "learning.processes": [0], "policy.remote": [None], "policy.engine": ["torch"],
                 "env.pending_actions": [0],
             })
@@ -114,16 +115,17 @@ class Config(Section):
                 "told by policy.remote_inputs"
             )
 
-    def _check_answers(self, whom: str) -> None:
+    def _check_answers(self, setting: str) -> None:
+        """Refuse an algorithm that does not learn from actions, for a policy that gives them."""
         if self.learning.algorithm == "sac":
             raise ValueError(
-                f"learning.algorithm = 'sac' does not fit {whom}, which answers with actions, not "
-                "with what sac draws them from; use 'auto'"
+                f"learning.algorithm = 'sac' does not fit {setting}, which answers with actions, "
+                "not with what sac draws them from; use 'auto'"
             )
 
     def _check_cluster(self) -> None:
         if self.learning.where == "cluster":
-            self._require("learning.where = 'cluster', whose gateway is the one process", {
+            self.require("learning.where = 'cluster', whose gateway is the one process", {
                 "learning.processes": [1], "r3.mode": ["off"], "learning.placement": ["off"],
             })
 
@@ -138,25 +140,25 @@ class Config(Section):
                 f"learning.rollout = {rollout} is more than half of replay.capacity = {capacity}: "
                 "a stretch could be lost before it is learned from"
             )
-        self._require(f"{algorithm}, which learns from what its policy has just done", {
+        self.require(f"{algorithm}, which learns from what its policy has just done", {
             "learning.where": ["here"], "learning.prioritized": [False],
             "learning.demonstrations": [None], "r3.mode": ["off"], "policy.chunk": ["newest"],
         })
-        self._require(f"{algorithm}, of which all learners would learn from the same decisions", {
+        self.require(f"{algorithm}, of which all learners would learn from the same decisions", {
             "learning.processes": [0, 1],
         })
 
     def _check_sequential(self) -> None:
         if self.inference.sequential:
             algorithm = f"inference.algorithm = {self.inference.algorithm!r}"
-            self._require(f"{algorithm}, in which one process acts and one learns by turns", {
+            self.require(f"{algorithm}, in which one process acts and one learns by turns", {
                 "inference.processes": [1], "learning.processes": [0, 1],
                 "learning.where": ["here"],
             })
 
     def _check_pending(self) -> None:
         if self.env.pending_actions:
-            self._require(f"env.pending_actions = {self.env.pending_actions}", {
+            self.require(f"env.pending_actions = {self.env.pending_actions}", {
                 "policy.engine": ["torch"], "learning.where": ["here"],
                 "learning.transitions": ["decision"], "learning.placement": ["off"],
                 "learning.evaluation_every_s": [0.0],
@@ -167,14 +169,22 @@ class Config(Section):
                 "given; set it to the delay in ticks"
             )
 
-    def _require(self, whom: str, needed: dict[str, list[Any]]) -> None:
-        """Refuse the first setting that has none of the values which go with another setting."""
+    def require(self, setting: str, needed: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse settings that do not go with another one.
+
+        Args:
+            setting: the other one, in words.
+            needed: the values that go with it, by `section.key`.
+
+        Raises:
+            ValueError: names the first setting that has none of these values.
+        """
         for name, values in needed.items():
             section, key = name.split(".")
             given = getattr(getattr(self, section), key)
             if given not in values:
                 use = " or ".join(repr(value) for value in values)
-                raise ValueError(f"{name} = {given!r} does not fit {whom}; use {use}")
+                raise ValueError(f"{name} = {given!r} does not fit {setting}; use {use}")
 
     @property
     def state_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""The world: which environment, how fast it ticks, what it does when nobody acts."""
+"""The section `env` of the configuration."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EnvConfig(Section):
         | Annotated[list[ActionValue], Field(max_length=256)]
     ) = Field("noop", json_schema_extra=live("at the next tick"))
     """Default behaviour when no action is ready: `noop`, `repeat`, an action, or
-    `package.module:callable`, called with the newest frame, which can be set before the start only.
-    An action that the environment does not have is refused."""
+    `package.module:callable`, which is called with the newest frame, and can be set before the
+    start only. An action that the environment does not have is refused."""
     frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
     pending_actions: int = Field(0, ge=0, le=64)
     """Actions of the ticks after its frame that the policy is given beside an observation: those
-    executed meanwhile and those promised, as far as they are known; so many ticks as an action
-    comes late make a delayed world Markov again. 0: none."""
+    executed meanwhile and those promised, as far as they are known. With as many of them as the
+    delay has ticks, a delayed world is Markov again. 0: none."""
     max_catch_up_ticks: int = Field(5, ge=0, le=100)
     """Ticks caught up with the default behaviour after a hold-up; beyond that the clock re-anchors
     and counts a slip."""

@@ -1,4 +1,4 @@
-"""Learning: the algorithm, its replay, its deadline and budgets, and where it happens."""
+"""The sections `learning`, `replay`, `r3` and `cluster` of the configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LearningConfig(Section):
     )
     """Learner processes, 0 to 64; 0: act only."""
     paused: bool = Field(False, strict=True, json_schema_extra=live("at the next update"))
-    """Whether the learners wait."""
+    """Whether the learners wait, and make no updates."""
     order: LearningOrder = Field("round-robin", json_schema_extra=live("at the next update"))
     """round-robin: gradients are applied in strict turn; first-come: as they are ready, and those
     that are too stale are dropped."""
@@ -129,8 +129,8 @@ class LearningConfig(Section):
     many as inference.injected_latency_ms makes them, 1 without."""
     demonstration_interval: int = Field(1, ge=1, le=1024)
     """Ticks from one demonstrated decision to the next, the first at the first tick of an episode;
-    what is executed in between counts as the default behaviour. For players who decide so seldom.
-    """
+    what is executed in between counts as the default behaviour. For players who decide less often
+    than at every tick."""
     demonstration_margin: float = Field(0.0, ge=0.0)
     """By how much the value of a demonstrated action is made larger than those of all others
     (Hester et al., 2018); 0: demonstrations are learned from like any other play."""
@@ -169,7 +169,7 @@ class LearningConfig(Section):
 
     @property
     def on_policy(self) -> bool:
-        """Whether it is learned from what the policy has just done, a stretch at a time."""
+        """Whether the algorithm learns from what the policy has just done, a stretch at a time."""
         return self.algorithm in ("ppo", "a2c")
 
     @property
@@ -182,7 +182,7 @@ class LearningConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _of_algorithm(cls, values: Any) -> Any:
-        """What is not set, where the algorithm decides it."""
+        """Add the defaults of an algorithm that has its own."""
         if isinstance(values, dict) and values.get("algorithm") == "a2c":
             return {**A2C_DEFAULTS, **values}
         return values
@@ -196,7 +196,7 @@ class ReplayConfig(Section):
 
 
 class R3Config(Section):
-    """Learning inside a deadline and a memory budget (Li et al., R3)."""
+    """Learning within a deadline and a memory budget (Li et al., R3)."""
 
     mode: R3Mode = Field("off", json_schema_extra=live("at the next update"))
     """episode or step: the batch size follows the deadline, adjusted at every episode or at every
@@ -231,7 +231,7 @@ class R3Config(Section):
 
 
 class ClusterConfig(Section):
-    """The learner somewhere else, and the link to it (Morishima and Matsutani, 2024)."""
+    """A learner on another machine, and the link to it (Morishima and Matsutani, 2024)."""
 
     address: ClusterAddress | None = None
     """Address of a Ray cluster's head, `host:port`. If it is not set, a Ray of this machine alone

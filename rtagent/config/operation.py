@@ -1,4 +1,4 @@
-"""The service, and the run as a whole."""
+"""The sections `service` and `run` of the configuration."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ class RunConfig(Section):
     """MiB of events that a run keeps, and of finished episodes (`episodes.csv`); then the oldest
     go."""
     tensorboard_mb: int = Field(1024, ge=1, le=MOST_DISK_MB)
-    """The same of its figures for TensorBoard."""
+    """MiB of figures for TensorBoard that a run keeps; then the oldest go."""
     checkpoint_replay: bool = False
     """Save the replay with the checkpoint on stop, and restore it at start."""
     tensorboard: bool = True
     """Write the figures of the run for TensorBoard into the state dir."""
     wandb: bool = False
-    """Give them to Weights & Biases too (extra `wandb`), offline into the run's folder unless
-    WANDB_MODE says otherwise."""
+    """Write the figures for Weights & Biases too (extra `wandb`), offline into the run's folder
+    unless WANDB_MODE says otherwise."""
     mlflow: bool = False
-    """Give them to MLflow too (extra `mlflow`), into the run's folder unless MLFLOW_TRACKING_URI
-    says otherwise."""
+    """Write the figures for MLflow too (extra `mlflow`), into the run's folder unless
+    MLFLOW_TRACKING_URI says otherwise."""
     resume: bool = True
     """Start from the newest checkpoint of the state dir."""
     max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = "auto"

@@ -1,4 +1,4 @@
-"""What a network that carries a state along does not go with."""
+"""The settings that do not go with a network that carries a state along."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ def check_recurrent(config: Config) -> None:
     Raises:
         UserError: names the first of them.
     """
-    policy, learning = config.policy, config.learning
     network = "policy.network = 'lstm'"
-    if policy.factory is not None:
-        network = f"policy.factory = {policy.factory!r}"
-    checked: list[tuple[str, Any, Any]] = [("policy.engine", policy.engine, "torch")]
-    if learning.processes:
-        checked += [
-            ("learning.where", learning.where, "here"),
-            ("learning.prioritized", learning.prioritized, False),
-            ("learning.demonstrations", learning.demonstrations, None),
-            ("learning.transitions", learning.transitions, "decision"),
-            ("learning.placement", learning.placement, "off"),
-            ("r3.mode", config.r3.mode, "off"),
-        ]
-    for name, given, needed in checked:
-        if given != needed:
-            raise UserError(
-                f"{name} = {given!r} does not fit {network}, which carries a state from one "
-                f"inference to the next; use {needed!r}"
-            )
+    if config.policy.factory is not None:
+        network = f"policy.factory = {config.policy.factory!r}"
+    needed: dict[str, list[Any]] = {"policy.engine": ["torch"]}
+    if config.learning.processes:
+        needed |= {
+            "learning.where": ["here"], "learning.prioritized": [False],
+            "learning.demonstrations": [None], "learning.transitions": ["decision"],
+            "learning.placement": ["off"], "r3.mode": ["off"],
+        }
+    try:
+        config.require(f"{network}, which carries a state from one inference to the next", needed)
+    except ValueError as error:
+        raise UserError(str(error)) from None

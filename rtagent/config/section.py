@@ -1,4 +1,4 @@
-"""What every section of the configuration has in common: its base, marks, bounds and names."""
+"""What the sections of the configuration share: their base class, bounds and types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
 LONGEST_DEADLINE_S = 366 * 86_400.0
 MOST_SAMPLES = 10**15
 MOST_INDEX = 2**53
-"""Of a discrete action: JSON numbers are exact so far."""
+"""Largest discrete action: JSON numbers are exact up to here."""
 MOST_ACTION = 3.4e38
-"""Of a continuous action: the largest float32."""
+"""Largest continuous action: the largest float32."""
 MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
 Algorithm = Literal[

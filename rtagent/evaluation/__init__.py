@@ -1,4 +1,4 @@
-"""A policy and a world outside the clock: greedy episodes, shapes, export.
+"""Policies and environments without the wall clock: greedy episodes, shapes, export.
 
 May import `env`, `policy`, `storage`, `processes`.
 """

@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from rtagent.errors import UserError
 
 FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
-BATCH = 3
 TOLERANCE = 1e-4
-"""Largest difference, relative to the largest answer, that passes for rounding."""
+"""Largest difference, relative to the largest answer, that counts as a rounding."""
 
 
 def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str, str]) -> float:
@@ -35,29 +34,28 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
     Args:
         module: from observations to values or actions, float32.
         observations: Box of a stacked observation.
-        path: ends in .pt2 or .onnx.
-        about: what the file says of itself.
+        path: ends in .pt2 or .onnx, one of `FORMATS`.
+        about: metadata of the file.
 
     Returns:
         Largest difference between the answers of the file and of the module, over random
         observations.
 
     Raises:
-        UserError: unknown ending, a package is missing, the policy cannot be exported, or the file
-            answers something else.
+        UserError: a package is missing, the policy cannot be exported, or the file answers
+            something else.
     """
-    if path.suffix not in FORMATS:
-        raise UserError(f"--out {path}: the name must end in {' or '.join(FORMATS)}")
-    example = _observations(observations, BATCH)
+    example = _observations(observations, 3)
     write, ask = (_write_torch, _ask_torch) if path.suffix == ".pt2" else (_write_onnx, _ask_onnx)
     try:
         with _quiet(), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
             draft = Path(folder, path.name)
             write(module, example, draft, about)
-            again = _observations(observations, BATCH + 2, seed=1)
+            # Of another batch size than the example.
+            asked = _observations(observations, 5, seed=1)
             with torch.inference_mode():
-                expected = module(again)
-            difference = _largest_difference(ask(draft, again), expected)
+                expected = module(asked)
+            difference = _largest_difference(ask(draft, asked), expected)
             draft.replace(path)
     except UserError:
         raise
@@ -74,7 +72,7 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
 
 
 def _largest_difference(answer: Tensor, expected: Tensor) -> float:
-    """Between what the file and the policy say; an error if it is no rounding."""
+    """The largest difference between two answers; an error if it is more than a rounding."""
     difference = float((answer - expected).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise UserError(
@@ -126,7 +124,7 @@ def _ask_onnx(path: Path, observations: Tensor) -> Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters print what concerns only their own developers."""
+    """Silence the exporters, which print and warn of what only their developers need."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""95 % intervals of figures over episodes or seeds, by Student's t."""
+"""95 % confidence intervals of figures over episodes or seeds, by Student's t."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANGLES = 20_001
 
 @cache
 def student(count: int) -> float:
-    """Two-sided quantile of Student's t for the mean of so many values, two at least.
+    """Two-sided quantile of Student's t for the mean of `count` values, two at least.
 
     With t = sqrt(df) tan(a), the density of the angle a is proportional to cos(a)^(df - 1): an
     integral over a finite range, here by trapezoids.
@@ -29,7 +29,7 @@ def student(count: int) -> float:
 
 
 class Estimate(NamedTuple):
-    """A figure, and half of its 95 % interval, which is None of a single value."""
+    """A figure, and half of its 95 % interval; None for a figure of a single value."""
 
     value: float
     half: float | None

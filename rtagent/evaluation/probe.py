@@ -1,7 +1,8 @@
 """The probe: builds environment and network once, in a process of its own, to learn their shapes.
 
 The supervisor must not import torch, and must know the size of a frame and of the weights before
-it can lay out the shared memory. What cannot be built at all is found here, before anything runs.
+it can lay out the shared memory. An environment or network that cannot be built at all is refused
+here, before anything runs.
 """
 
 from __future__ import annotations
@@ -52,9 +53,8 @@ def probe(config: Config) -> Blueprint:
     adapter = open_environment(config.env)
     try:
         DefaultBehaviour(config.env, adapter)
-        learning = config.learning
         try:
-            head = head_of(learning, adapter.action_space)
+            head = head_of(config.learning, adapter.action_space)
         except UserError as error:
             raise UserError(f"env.id = {config.env.id!r}: {error}") from None
         world = Blueprint(
@@ -75,32 +75,41 @@ def probe(config: Config) -> Blueprint:
             )
         if not config.policy.learns:
             return replace(world, state_size=config.policy.remote_state)
-        inputs = input_space(world)
-        learned = build_learned(config.policy, inputs, world.action_space, learning)
-        # What acts comes first, see `policy/actor_critic.py`.
-        actor = acting_part(learned)
-        chunk = chunk_length(actor, config.policy, inputs, world.action_space, head)
-        _check_chunk(config, chunk)
-        if state_size_of(actor):
-            check_recurrent(config)
-        tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
-        blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
-        precision = acting_precision(config.policy, actor, blank)
-        if precision == "bfloat16" and config.policy.factory is not None:
-            _check_in_bfloat16(config.policy, actor, inputs, world.action_space, head)
-        return replace(
-            world, network=describe(config.policy, inputs, head), tensors=tensors[:acting],
-            critics=tensors[acting:], precision=precision, chunk=chunk,
-            state_size=state_size_of(actor),
-        )
+        return _with_network(config, world, head)
     finally:
         adapter.close()
+
+
+def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Blueprint:
+    """The shapes of a world, and of the run's own network."""
+    policy, inputs, actions = config.policy, input_space(world), world.action_space
+    learned = build_learned(policy, inputs, actions, config.learning)
+    # The tensors of the actor come first, see `policy/actor_critic.py`.
+    actor = acting_part(learned)
+    chunk = chunk_length(actor, policy, inputs, actions, head)
+    _check_chunk(config, chunk)
+    if state_size_of(actor):
+        check_recurrent(config)
+    tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
+    blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
+    precision = acting_precision(policy, actor, blank)
+    if precision == "bfloat16" and policy.factory is not None:
+        _check_in_bfloat16(policy, actor, inputs, actions, head)
+    return replace(
+        world, network=describe(policy, inputs, head), tensors=tensors[:acting],
+        critics=tensors[acting:], precision=precision, chunk=chunk,
+        state_size=state_size_of(actor),
+    )
 
 
 def _resumed(
     config: Config, blueprint: Blueprint, folder: Path
 ) -> tuple[Path | None, list[str]]:
-    """The checkpoint to go on from, and why newer ones were passed over; one line if it cannot."""
+    """The checkpoint to go on from, and why newer ones were passed over.
+
+    Raises:
+        CheckpointError: there are checkpoints, and none can be used.
+    """
     try:
         return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
     except checkpoint.CheckpointError as error:
@@ -110,14 +119,14 @@ def _resumed(
 
 
 def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
-    """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
+    """Body of the probe process: sends ("found", fields of `startup.Found`) or ("failed", text)."""
     start_life("probe")
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
     try:
         registry.check(config.policy)
         if config.policy.remote is not None:
-            # Says so where its packages are missing.
+            # Raises a UserError if its packages are missing.
             importlib.import_module("rtagent.remote.protocol")
         sinks.check(config.run)
         if config.learning.where == "here" and config.learning.processes:
@@ -146,7 +155,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
 
 
 def prune_runs(config: Config, run_dir: Path) -> int:
-    """Remove the folders of the oldest runs, never that of this one; returns how many."""
+    """Remove the folders of the oldest runs, but never this run's own; returns how many."""
     earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
@@ -155,7 +164,7 @@ def _check_in_bfloat16(
     policy: PolicyConfig, actor: nn.Module, inputs: spaces.Space[Any],
     actions: spaces.Space[Any], head: OutputHead,
 ) -> None:
-    """Run a network of a factory as it will act: all of it is bfloat16, what it is given is not."""
+    """Run a factory's network as it will act: the network is in bfloat16, its inputs are not."""
     low = copy.deepcopy(actor).to(torch.bfloat16)
     try:
         chunk_length(low, policy, inputs, actions, head)
@@ -164,7 +173,7 @@ def _check_in_bfloat16(
 
 
 def _check_chunk(config: Config, chunk: int) -> None:
-    """Refuse what cannot be done with chunks of actions."""
+    """Refuse settings that do not go with chunks of actions."""
     if chunk == 1:
         return
     network = f"policy.factory = {config.policy.factory!r} answers with chunks of {chunk} actions"
@@ -183,7 +192,7 @@ def _check_chunk(config: Config, chunk: int) -> None:
 
 
 def _finished(policy: PolicyConfig, adapter: Adapter) -> str:
-    """A finished policy in words, after it was tried once; empty if the run has its own network.
+    """A finished policy in words, after one trial; empty if the run has its own network.
 
     Raises:
         UserError: it cannot be loaded, or does not fit the environment.

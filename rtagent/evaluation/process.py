@@ -3,10 +3,10 @@
 A process of its own plays episodes in an environment of its own. Its world is paused while the
 policy thinks: no tick passes without an action and no action is late.
 
-The difference to the returns of the live world is not what delay and inaction cost. It contains
-that, and three things more: live play explores; the policy was trained on actions that come late,
-and here they come at once, which it has never seen; and the mean of the last episodes is that of
-older weights. The second may make the paused world the worse one.
+The difference from the returns of the live world is not the cost of delay and inaction alone. It
+has three other causes: live play explores; the policy was trained on actions that come late, and
+has never seen them come at once, as here; and the mean of the last live episodes is that of older
+weights. Because of the second cause the paused world may have the lower returns.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rtagent.policy.networks import head_of
 from rtagent.processes.worker import WorkerContext
 
 LONGEST_EPISODE_S = 600.0
-"""Of world time: an episode that has not ended by then counts as it stands."""
+"""In world time; an episode that has not ended by then is cut."""
 LOOK_S = 0.1
-"""Between two looks at the desired state while it waits."""
+"""Seconds between two looks at the desired state while the process waits."""
 STREAM = 0x6576616C
-"""Keeps these seeds apart from others that derive from the run's."""
+"""Keeps these seeds apart from others that derive from the run's seed."""
 
 Values = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
 
@@ -53,7 +53,7 @@ class Evaluator:
         values: the network's answer to an observation, (stack, *frame_shape): the action values,
             or the action itself.
         go_on: asked before every tick; False ends the episode.
-        forget: called before every episode: a recurrent policy begins anew.
+        forget: called before every episode, so that a recurrent policy begins anew.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Evaluator:
     def play_episode(
         self, seed: int, film: Callable[[npt.NDArray[np.uint8] | None], None] | None = None
     ) -> Played | None:
-        """Play one episode; none if it was told to end.
+        """Play one episode; returns None if `go_on` ended it.
 
-        `film` is given what the environment shows, before each tick.
+        `film` is called before each tick with the picture that the environment renders.
         """
         self._forget()
         observation, total = self._observation, 0.0
-        # As the frame ring shows the start of an episode: its first frame, repeated.
+        # As in the frame ring, an episode starts with its first frame, repeated.
         observation[:] = self._adapter.reset(seed)
         for tick in range(1, self._longest + 1):
             if not self._go_on():
@@ -95,13 +95,13 @@ class Evaluator:
 
 
 def seed_of(run_seed: int, evaluation: int, episode: int) -> int:
-    """The seed of an episode: another one in every evaluation, the same in every such run."""
+    """The seed of an episode: another one in every evaluation, the same in every run of a seed."""
     sequence = np.random.SeedSequence([STREAM, run_seed, evaluation, episode])
     return int(sequence.generate_state(1)[0])
 
 
 class Evaluation:
-    """Evaluations on time, put in the metrics; the policy takes over the published weights."""
+    """Evaluates the published weights at regular times, and writes the returns into the metrics."""
 
     def __init__(
         self, context: WorkerContext[EvaluationRecord], adapter: Adapter, policy: ActingPolicy
@@ -120,7 +120,7 @@ class Evaluation:
                 clock.sleep_until(min(due, clock.now() + LOOK_S))
                 continue
             self.evaluate()
-            # One that took longer than the period delays the next; nothing is made up for.
+            # An evaluation longer than the period delays the next; none is made up for.
             due = max(due + every, clock.now())
 
     def evaluate(self) -> None:

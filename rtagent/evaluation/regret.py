@@ -1,11 +1,12 @@
 """Theorem 1 of Riemer et al. (Realtime Reinforcement Learning), measured for one fixed policy.
 
-Three worlds are played alike but for time: R0 waits for the policy; R1 waits, but executes each
-action as late as the live one did; R2 is the live one. Delay regret is R0 - R1, inaction regret
-R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is rarely known.
+The policy plays in three worlds that differ in time only: R0 waits for the policy; R1 waits, but
+executes each action as late as the live world did; R2 is the live world. Delay regret is R0 - R1,
+inaction regret R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is
+rarely known.
 
-A delay of 1 tick is the least there is: the action of the newest frame. It costs nothing, and R1
-with a delay of 1 throughout is R0.
+The least delay is 1 tick: the action of the newest frame. It costs nothing, and R1 with a delay of
+1 throughout is R0.
 
 The bounds are those of the theorem with the range of rewards of a tick as their constant, for the
 best policy in the worst world. One that has never seen a delay may lose more.
@@ -14,8 +15,8 @@ best policy in the worst world. One that has never seen a delay may lose more.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ CHECKED_TICKS = 30
 
 
 class Episodes(NamedTuple):
-    """What was played.
+    """Episodes that were played to their end.
 
     Attributes:
         returns: (n,) undiscounted.
@@ -43,7 +44,7 @@ class Episodes(NamedTuple):
     ticks: npt.NDArray[np.int64]
 
     def first(self, count: int) -> Episodes:
-        """The first episodes alone."""
+        """The first `count` episodes."""
         return Episodes(self.returns[:count], self.ticks[:count])
 
 
@@ -56,43 +57,45 @@ class PausedWorld:
     Args:
         adapter: the world. The seed is given to its first reset only, as in the live one.
         values: the network's answer to an observation, (stack, *frame_shape).
-        delays: for each tick, how old its action's frame is: 1 is the newest.
         seed: of the world.
+        delays: of each tick, how old its action's frame is: 1 is the newest. After the last one
+            comes the first again.
         go_on: asked before every tick.
-        longest_delay: the largest of the delays.
 
     Attributes:
+        adapter: the world.
         starts: the first frame of each episode, as bytes.
         rewards: least and largest reward of a tick so far, 0 among them.
     """
 
     def __init__(
-        self, adapter: Adapter, values: Values, delays: Iterator[int], seed: int,
-        go_on: Callable[[], bool] = lambda: True, longest_delay: int = 1,
+        self, adapter: Adapter, values: Values, seed: int, delays: Sequence[int] = (1,),
+        go_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._adapter, self._values, self._delays = adapter, values, delays
+        self.adapter = adapter
+        self._values, self._go_on = values, go_on
         self._seed: int | None = seed
-        self._go_on = go_on
+        self._delays = cycle(delays)
         shape = (adapter.frame_stack, *adapter.frame_shape)
         self._observation = np.zeros(shape, adapter.frame_dtype)
-        self._actions: deque[Any] = deque(maxlen=longest_delay)
+        self._actions: deque[Any] = deque(maxlen=max(delays))
         self.starts: list[bytes] = []
         self.rewards = (0.0, 0.0)
 
     def reset(self) -> None:
-        """Begin an episode."""
-        self._observation[:] = self._adapter.reset(self._seed)
+        """Start an episode."""
+        self._observation[:] = self.adapter.reset(self._seed)
         self._seed = None
         self.starts.append(self._observation[-1].tobytes())
         if self._actions:
-            # The live world's last frame of an episode is followed at once by the next first one.
+            # The live world does not act on an episode's last frame: the next first one follows.
             self._actions.pop()
         self._decide()
 
     def step(self) -> tuple[float, bool]:
         """One tick: its reward, and whether the episode is over."""
         delay = min(next(self._delays), len(self._actions))
-        step = self._adapter.step(self._actions[-delay])
+        step = self.adapter.step(self._actions[-delay])
         self._observation[:-1] = self._observation[1:].copy()
         self._observation[-1] = step.frame
         self._decide()
@@ -104,9 +107,9 @@ class PausedWorld:
         """The answer to the newest frame."""
         return self._actions[-1]
 
-    def play(self, count: int, tick: Callable[[], object] = lambda: None) -> Episodes:
-        """Play episodes; `tick` is called after each. Fewer of them if it must not go on."""
-        longest = round(LONGEST_EPISODE_S * self._adapter.rate_hz)
+    def play(self, count: int, on_episode: Callable[[], object] = lambda: None) -> Episodes:
+        """Play episodes, fewer if `go_on` ends it; `on_episode` is called after each."""
+        longest = round(LONGEST_EPISODE_S * self.adapter.rate_hz)
         played: list[tuple[float, int]] = []
         while len(played) < count:
             self.reset()
@@ -117,21 +120,18 @@ class PausedWorld:
                 reward, over = self.step()
                 total, length = total + reward, length + 1
             played.append((total, length))
-            tick()
+            on_episode()
         return _episodes(played)
 
     def _decide(self) -> None:
         answer = self._values(self._observation)
-        # The network may answer in the same memory again.
-        self._actions.append(np.copy(greedy_action(answer, self._adapter.action_space))[()])
+        # The network may write its next answer into the same memory.
+        self._actions.append(np.copy(greedy_action(answer, self.adapter.action_space))[()])
 
 
 def _episodes(played: Sequence[tuple[float, int]]) -> Episodes:
     returns, ticks = zip(*played, strict=True) if played else ((), ())
     return Episodes(np.array(returns, np.float64), np.array(ticks, np.int64))
-
-
-# ---- what the live world's ledger says
 
 
 def live_episodes(rows: Rows) -> Episodes:
@@ -161,9 +161,6 @@ def recorded_delays(rows: Rows) -> Ints:
     return delays
 
 
-# ---- predictability, and the bounds
-
-
 class Predictability(NamedTuple):
     """How often the most frequent next observation follows, over states and the action there.
 
@@ -181,10 +178,10 @@ class Predictability(NamedTuple):
 
 
 def check_cloning(adapter: Adapter, name: str) -> None:
-    """See that a world can be saved and gone back to: the same actions must give the same again.
+    """Check that a world can be saved and restored: the same actions must give the same again.
 
     Raises:
-        UserError: they do not.
+        UserError: it cannot.
     """
     rng = np.random.default_rng(0)
     adapter.action_space.seed(0)
@@ -218,8 +215,8 @@ def check_cloning(adapter: Adapter, name: str) -> None:
 
 
 def predictability(
-    world: PausedWorld, adapter: Adapter, gaps: Iterator[int], states: int, clones: int,
-    rng: np.random.Generator, go_on: Callable[[], bool] = lambda: True,
+    world: PausedWorld, mean_gap: float, states: int, clones: int, rng: np.random.Generator,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Predictability | None:
     """Clone visited states, perturb each clone's chance, take the same action, count what comes.
 
@@ -227,21 +224,22 @@ def predictability(
     the same action.
 
     Args:
-        world: plays in `adapter`.
-        adapter: the world, which can be saved.
-        gaps: ticks from one state to the next.
+        world: its adapter can save the state.
+        mean_gap: ticks from one state to the next on the mean. They are random, so that they keep
+            no step with the world.
         states: how many.
-        clones: of each.
-        rng: of the perturbations.
+        clones: of each state.
+        rng: of the gaps and the perturbations.
         go_on: asked before every state.
 
     Returns:
         None if nobody knows how to perturb this world, or no state was visited.
     """
     found: list[float] = []
+    adapter = world.adapter
     world.reset()
     while len(found) < states and go_on():
-        for _ in range(next(gaps)):
+        for _ in range(1 + int(rng.geometric(1.0 / max(1.0, mean_gap)))):
             if world.step()[1]:
                 world.reset()
         saved, seen = adapter.save(), Counter[bytes]()
@@ -249,7 +247,7 @@ def predictability(
             adapter.restore(saved)
             if not adapter.perturb(rng):
                 return None
-            seen[_shown(adapter, world.newest_action)] += 1
+            seen[_next_frame(adapter, world.newest_action)] += 1
         adapter.restore(saved)
         found.append(seen.most_common(1)[0][1] / clones)
     if not found:
@@ -257,7 +255,8 @@ def predictability(
     return Predictability(min(found), float(np.mean(found)), len(found), clones)
 
 
-def _shown(adapter: Adapter, action: Any) -> bytes:
+def _next_frame(adapter: Adapter, action: Any) -> bytes:
+    """The first frame that shows what the action does."""
     frame = b""
     for _ in range(1 + adapter.picture_lag):
         step = adapter.step(action)
@@ -268,11 +267,12 @@ def _shown(adapter: Adapter, action: Any) -> bytes:
 
 
 def delay_bound(delays: Ints, predictable: float, reward_range: float) -> float:
-    """Of delay regret, reward per tick: Theorem 1, Eq. 4, as it must read.
+    """The bound of delay regret, in reward per tick: Theorem 1, Eq. 4, corrected.
 
-    Printed is E[(1 - p)^(ticks of inference)], which falls with the delay. What is meant grows with
-    it and is 0 in a deterministic world: the chance that one of the ticks that pass unseen does not
-    go the most frequent way, E[1 - p^(d - 1)]. Of a delay d, d - 1 ticks pass unseen.
+    The paper prints E[(1 - p)^(ticks of inference)], which falls with the delay. The bound must
+    grow with it, and be 0 in a deterministic world: it is the chance that one of the ticks that
+    pass unseen does not go the most frequent way, E[1 - p^(d - 1)]. Of a delay d, d - 1 ticks pass
+    unseen.
 
     Args:
         delays: of each tick, 1 at least.
@@ -283,27 +283,10 @@ def delay_bound(delays: Ints, predictable: float, reward_range: float) -> float:
 
 
 def inaction_bound(inaction: float, reward_range: float) -> float:
-    """Of inaction regret, reward per tick: Theorem 1, Eq. 3, counted per tick.
+    """The bound of inaction regret, in reward per tick: Theorem 1, Eq. 3, counted per tick.
 
     Args:
         inaction: share of ticks with the default behaviour.
         reward_range: largest minus least reward of a tick.
     """
     return reward_range * inaction
-
-
-def random_gaps(rng: np.random.Generator, mean: float) -> Iterator[int]:
-    """Ticks between states, at random, so that they keep no step with the world."""
-    while True:
-        yield 1 + int(rng.geometric(1.0 / max(1.0, mean)))
-
-
-def cycled(delays: Ints) -> Iterator[int]:
-    """The recorded delays, again from the first when they are over."""
-    while True:
-        yield from map(int, delays)
-
-
-def starts_match(one: PausedWorld, other: PausedWorld, count: int) -> bool:
-    """Whether episodes began alike in two worlds that were played differently."""
-    return list(islice(one.starts, count)) == list(islice(other.starts, count))

@@ -1,7 +1,7 @@
 """The ledger of a run with its frames, for other programs: a LeRobot dataset, or an MCAP file.
 
-Both are written from a saved replay. In a dataset, an observation stands beside the action that was
-executed after it and the reward of that; in the file, each tick is what the ledger says of it.
+Both are written from a saved replay. In the dataset, an observation stands beside the action that
+was executed after it, and its reward; in the file, each tick has what the ledger says of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Written = dict[str, int | float]
 
 FIELDS = ("observed", "registered_ns", "lateness_ns", "weights_version", "episode", "worker")
 LEAST_VIDEO = 64
-"""Pixels of a side."""
+"""Least pixels of a side of a video; smaller pictures are written as images."""
 
 
 def to_lerobot(replay: SavedReplay, folder: Path, progress: Progress) -> Written:
@@ -80,7 +80,7 @@ def _features(replay: SavedReplay) -> dict[str, dict[str, Any]]:
     seen: dict[str, Any] = {"dtype": "float32", "shape": replay.frame_shape, "names": None}
     if replay.pictures:
         shape, names = (*replay.frame_shape[:2], 3), ["height", "width", "channels"]
-        # The encoder crashes on smaller pictures, and chroma is halved.
+        # The encoder crashes on smaller pictures, and halves the sides of the colour planes.
         video = all(side >= LEAST_VIDEO and side % 2 == 0 for side in replay.frame_shape[:2])
         seen = {"dtype": "video" if video else "image", "shape": shape, "names": names}
     features = {_SEEN[replay.pictures]: seen}
@@ -103,7 +103,7 @@ def _observed(replay: SavedReplay, frame: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def _outcome(row: np.void) -> dict[str, Any]:
-    """What was executed after an observation, and what came of it; the delay is -1 if unknown."""
+    """The action executed after an observation, and its outcome; the delay is -1 if unknown."""
     delay = int(row["tick"] - row["observed"]) if row["observed"] >= 0 else -1
     return {
         "action": np.atleast_1d(row["action"]).astype(np.float32),
@@ -173,7 +173,7 @@ _IMAGE = {
 def _messages(
     replay: SavedReplay, stretch: Stretch
 ) -> Iterator[tuple[int, tuple[bytes, bytes | None]]]:
-    """Time, and the messages of a tick and of its picture."""
+    """The time of each tick, with the messages of the tick and of its picture."""
     for row, frame in zip(stretch.rows, stretch.frames, strict=True):
         at = int(row["time_ns"])
         said = {"tick": int(row["tick"]), "action": row["action"].tolist()}
@@ -196,7 +196,7 @@ def _messages(
 
 
 def _rgb(frame: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """(height, width, 3) of a picture, grey or in colours."""
+    """A picture, grey or in colours, as (height, width, 3)."""
     colours = frame if frame.ndim == 3 else frame[:, :, None]
     return np.ascontiguousarray(
         colours[:, :, :3] if colours.shape[2] >= 3 else np.repeat(colours[:, :, :1], 3, axis=2)
@@ -215,7 +215,7 @@ def _package(name: str) -> Iterator[None]:
 
 @contextmanager
 def _new_folder(path: Path) -> Iterator[None]:
-    """Remove what is half written; there was nothing of that name."""
+    """Remove the folder if the block raises; it did not exist before."""
     try:
         with _named(path):
             yield
@@ -226,7 +226,7 @@ def _new_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Gives a new file, which gets the name when it is whole: what had it stays until then."""
+    """Gives a new file, which takes the name when it is whole: until then the old file keeps it."""
     draft = path.with_name(f".{path.name}.draft")
     with _named(path):
         if path.is_dir():
@@ -242,7 +242,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """What cannot be written is one line."""
+    """Turn an error of writing into one line."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A checkpoint outside a run: where it is, how its run was configured, and its policy."""
+"""A checkpoint outside a run: its file, the configuration of its run, and its policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GREEDY: dict[str, dict[str, Any]] = {
         "tensorboard": False, "wandb": False, "mlflow": False,
     },
 }
-"""Settings of a run that plays what a checkpoint has learned, and learns nothing."""
+"""Settings of a run that plays greedily by a checkpoint, and learns nothing."""
 
 
 def load_checkpoint(given: Path) -> tuple[Path, Checkpoint]:
@@ -87,7 +87,7 @@ def playing(config: Config) -> Config:
     """The same run, which plays greedily and learns nothing.
 
     Raises:
-        UserError: the checkpoint's run had settings that do not go with that.
+        UserError: other settings of the run do not go with these.
     """
     values = config.model_dump()
     for section, settings in GREEDY.items():
@@ -100,7 +100,7 @@ class TrainedPolicy:
 
     Attributes:
         blueprint: the shapes of the run.
-        network: what acts; observations (B, stack, ...) in, what its head gives out.
+        network: the acting part; maps observations (B, stack, ...) to the output of its head.
 
     Raises:
         UserError: environment or network cannot be built, or are not those of the checkpoint.
@@ -110,18 +110,17 @@ class TrainedPolicy:
         self._config = config
         self.blueprint: Blueprint = probe(config)
         checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
-        spaces = input_space(self.blueprint), self.blueprint.action_space
-        learned = build_learned(config.policy, *spaces, config.learning)
+        self._spaces = input_space(self.blueprint), self.blueprint.action_space
+        learned = build_learned(config.policy, *self._spaces, config.learning)
         restore_network(learned, saved)
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
         self._head = head_of(config.learning, self.blueprint.action_space)
 
     def acting(self) -> ActingPolicy:
-        """As an inference process has it: in its precision, and torch computes on one thread."""
+        """The policy of an inference process: in its precision, and with one thread of torch."""
         torch.set_num_threads(1)
-        spaces = input_space(self.blueprint), self.blueprint.action_space
         policy = ActingPolicy(
-            self._config.policy, *spaces, self._head, self.blueprint.precision
+            self._config.policy, *self._spaces, self._head, self.blueprint.precision
         )
         policy.load(networks.flattened(self.network))
         return policy
@@ -129,8 +128,8 @@ class TrainedPolicy:
     def answering(self) -> nn.Module:
         """A module from observations to action values, or to actions where they are continuous.
 
-        What the network is given beside observations, it is given, too; a recurrent one gives the
-        states that it leaves behind its answers.
+        It takes the same further inputs as the network; a recurrent one also returns the new
+        states.
         """
         support = self._head.support if isinstance(self._head, Head) else None
         mean = networks.mean_of(self._head) or nn.Identity()
@@ -138,7 +137,13 @@ class TrainedPolicy:
 
 
 class Answering(nn.Module):
-    """A network; behind a random actor its mean, behind distributions, of (atoms,), theirs."""
+    """A network, then the mean of a stochastic actor or of value distributions.
+
+    Args:
+        network: the acting part.
+        mean: from the output of an actor to its mean.
+        support: (atoms,) of the distributions. If None, the network has none.
+    """
 
     support: Tensor | None
 
@@ -148,13 +153,13 @@ class Answering(nn.Module):
         self.register_buffer("support", support)
 
     def forward(self, observation: Tensor, *beside: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """(B, stack, ...) to (B, actions) values, or (B, n) actions; and states that are left."""
-        output, *left = _listed(self.network(observation, *beside))
+        """(B, stack, ...) to (B, actions) values or (B, n) actions, and the new states if any."""
+        output, *states = _as_tuple(self.network(observation, *beside))
         output = self.mean(output)
         if self.support is not None:
             output = expected_values(output, self.support)
-        return (output.float(), left[0]) if left else output.float()
+        return (output.float(), states[0]) if states else output.float()
 
 
-def _listed(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+def _as_tuple(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     return output if isinstance(output, tuple) else (output,)

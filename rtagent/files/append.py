@@ -1,4 +1,4 @@
-"""Files that grow by whole pieces, and the file before each, which was full."""
+"""Files that grow by whole pieces, and are renamed when they are full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def append_whole(path: Path, data: bytes) -> None:
     """Append to a file, or leave it as it was.
 
     Args:
-        path: made if it is not there, with its folder.
+        path: of the file; it and its folder are made if they are missing.
         data: what to append.
 
     Raises:
@@ -30,12 +30,12 @@ def append_whole(path: Path, data: bytes) -> None:
 
 
 def make_room(path: Path, more: int, most_bytes: int) -> None:
-    """Rename a file to `older(path)` if it cannot take more bytes.
+    """Rename a file to `older(path)` if it has no room for more bytes.
 
     Args:
         path: of the file, which may be missing.
-        more: bytes that are to be appended.
-        most_bytes: of the file and the one before it, together.
+        more: bytes that will be appended.
+        most_bytes: of the file and the older one together.
 
     Raises:
         OSError: it cannot be renamed.
@@ -46,5 +46,5 @@ def make_room(path: Path, more: int, most_bytes: int) -> None:
 
 
 def older(path: Path) -> Path:
-    """The name of the file before this one."""
+    """The name that a file gets when it is full."""
     return path.with_name(f"{path.name}.1")

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all.
+"""Writes files that appear whole or not at all.
 
 Why it is correct. A file is written under a temporary name in the same folder, flushed to the disk
 and renamed; a writer that is killed at any instant leaves what had the name before, and at most a
@@ -18,14 +18,14 @@ from pathlib import Path
 
 @contextmanager
 def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memoryview], None]]:
-    """Gives a function that appends to a file; the file appears when the block ends well.
+    """Gives a function that appends to a file, which appears when the block ends without an error.
 
     Args:
-        path: in a folder that is there.
+        path: in a folder that exists.
         draft_prefix: how the name of the draft begins.
 
     Raises:
-        OSError: it cannot be written; what had its name before is as it was.
+        OSError: the file cannot be written; a file of that name stays as it was.
     """
     remove_drafts(path.parent, draft_prefix)
     descriptor, draft = tempfile.mkstemp(prefix=draft_prefix, dir=path.parent)
@@ -54,7 +54,7 @@ def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memor
 
 
 def remove_drafts(folder: Path, draft_prefix: str) -> None:
-    """Remove what writers that were killed have left in a folder."""
+    """Remove the drafts that killed writers have left in a folder."""
     for draft in folder.glob(f"{draft_prefix}*"):
         with suppress(OSError):
             descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

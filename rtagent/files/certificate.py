@@ -12,15 +12,15 @@ def tls_context(
     certificate: Path, private_key: Path | None,
     names: tuple[str, str] = ("service.certificate", "service.private_key"),
 ) -> ssl.SSLContext:
-    """What a server needs to speak TLS 1.2 and 1.3.
+    """The context with which a server speaks TLS 1.2 and 1.3.
 
     Args:
         certificate: PEM file.
-        private_key: PEM file. If None, it is in the certificate's.
-        names: of both settings, for what is refused.
+        private_key: PEM file. If None, the key is in the certificate's file.
+        names: of the two settings, for error messages.
 
     Raises:
-        UserError: it cannot be used.
+        UserError: certificate or key cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -33,7 +33,7 @@ def tls_context(
         except OSError as error:
             raise UserError(f"{name}: cannot read {path}: {error.strerror}") from None
     try:
-        # Without a password of its own, OpenSSL would ask for one on the terminal.
+        # If it were given no password, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)

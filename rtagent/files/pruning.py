@@ -1,4 +1,4 @@
-"""Removes the oldest of a row of files or folders, so that they do not fill the disk."""
+"""Removes the oldest of several files or folders, so that they do not fill the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 MIB = 1 << 20
 _RUN = re.compile(r"[0-9a-f]{8}")
-"""What a run's folder is called; one that was renamed is the user's, and stays."""
+"""Name of a run's folder; a folder that was renamed belongs to the user, and stays."""
 
 
 def prune(paths: Sequence[Path], number: int, most_bytes: int) -> list[Path]:
@@ -18,11 +18,11 @@ def prune(paths: Sequence[Path], number: int, most_bytes: int) -> list[Path]:
 
     Args:
         paths: newest first.
-        number: that remain at most.
-        most_bytes: that the remaining ones have together, unless the newest alone has more.
+        number: most that remain.
+        most_bytes: most bytes of the remaining ones, unless the newest alone has more.
 
     Returns:
-        What is gone. What cannot be removed is left alone.
+        The removed paths. What cannot be removed is left alone.
     """
     removed, total = [], 0
     for at, path in enumerate(paths):
@@ -39,17 +39,16 @@ def prune(paths: Sequence[Path], number: int, most_bytes: int) -> list[Path]:
 
 def bytes_in(path: Path) -> int:
     """Bytes of a file, or of the files in a folder; no link is followed."""
-    total = 0
-    # Whoever writes there may remove or rename a file at any time.
+    # A process that writes there may remove or rename a file at any time.
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             return sum(map(bytes_in, path.iterdir()))
-        total = path.lstat().st_size
-    return total
+        return path.lstat().st_size
+    return 0
 
 
 def newest_first(folder: Path, pattern: str) -> list[Path]:
-    """Files and folders by the time of their last change; none if the folder is not there."""
+    """Files and folders by the time of their last change; none if the folder is missing."""
     found = []
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Reads files that others may have put there: a pipe, a device or a giant is an error, not a wait.
+"""Reads files that others may have put there; a pipe, a device or a huge file is an error at once.
 
 Why it is correct. The open does not block, whatever the path names; what was opened, not what the
 path names a moment later, is then looked at and read.
@@ -17,7 +17,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
     """Open a file for reading.
 
     Args:
-        path: the file; a link to one is as good.
+        path: the file, or a link to it.
         most: bytes that it may have. If None, any number.
 
     Raises:
@@ -49,5 +49,5 @@ def read_regular(path: Path, most: int) -> bytes:
         OSError: it cannot be read, is no regular file or too large; `strerror` says which.
     """
     with open_regular(path, most) as file:
-        # One that grows meanwhile is read as far as it may.
+        # A file that grows meanwhile is read up to the limit.
         return file.read(most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from rtagent.files.regular_file import read_regular
 
 LARGEST = 1 << 16
 MOST_DOTS = 100
-"""In a line: for names joined by dots, the parser's time grows with the square of their number."""
+"""In a line, because the parser's time grows with the square of the names joined by dots."""
 MOST_LEVELS = 32
-"""Of tables and arrays in each other: whoever takes the values goes through them by recursion."""
+"""Of nested tables and arrays, because readers of the values walk through them by recursion."""
 
 
 def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
@@ -38,9 +39,9 @@ def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
     for _ in range(MOST_LEVELS + 1):
         if not inner:
             return tables
-        inner = [each for one in inner for each in _parts(one) if isinstance(each, dict | list)]
+        parts = chain.from_iterable(
+            each.values() if isinstance(each, dict) else each for each in inner
+        )
+        inner = [each for each in parts if isinstance(each, dict | list)]
     raise ValueError(f"nested too deeply: {MOST_LEVELS} levels are the most")
 
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value

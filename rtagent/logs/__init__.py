@@ -1,4 +1,4 @@
-"""What people read in a log: its lines, their levels and formats, and long texts cut short.
+"""The log for people: its lines, their levels and formats, and the shortening of long texts.
 
 Imports nothing else of rtagent.
 """

@@ -1,4 +1,4 @@
-"""How bad it is what an event tells. `service/static/sentences.js` has the same lists."""
+"""The log levels of events. `service/static/sentences.js` has the same lists."""
 
 from __future__ import annotations
 

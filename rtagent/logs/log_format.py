@@ -19,11 +19,11 @@ from rtagent.logs.shortening import short_details
 
 FORMATS = ("text", "json")
 SHORT_BYTES = 2500
-"""Of a line's details as JSON, where the whole does not fit into a line."""
+"""Bytes of a line's details as JSON, if all of them do not fit into a line."""
 CALLS = 6
-"""Of a traceback, the innermost ones that a line has."""
-_COUNTED = ("id", "uptime_s")
-"""Of an event, what the log leaves out: the line has its time and its place."""
+"""Innermost calls of a traceback that a line has."""
+_OMITTED = ("id", "uptime_s")
+"""Keys of an event that the log leaves out: its line has the time, and a place among the lines."""
 
 
 def log_to_stderr(form: str, level: int) -> None:
@@ -34,8 +34,8 @@ def log_to_stderr(form: str, level: int) -> None:
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """An event of `Report` without its time: the kind, and `key=value` for everything else."""
-    said = {key: value for key, value in event.items() if key not in (*_COUNTED, "at", "kind")}
+    """An event as text, without its time: the kind, and `key=value` for every other key."""
+    said = {key: value for key, value in event.items() if key not in (*_OMITTED, "at", "kind")}
     return " ".join([printable(event["kind"]), *(f"{k}={v}" for k, v in _pairs(said))])
 
 
@@ -64,7 +64,7 @@ class JsonLines(logging.Formatter):
             first["dropped"] = dropped
         if event is not None:
             first |= {"kind": event["kind"], "source": event["source"]}
-            own = {k: v for k, v in event.items() if k not in (*_COUNTED, *first)}
+            own = {k: v for k, v in event.items() if k not in (*_OMITTED, *first)}
         else:
             own = {"message": record.getMessage()}
             if why := _error(record):
@@ -84,7 +84,7 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def _error(record: logging.LogRecord) -> str | None:
-    """What was raised, and where: the calls from the innermost outwards; None if nothing was."""
+    """The exception of a record, and its calls from the innermost outwards; None if it has none."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return None
@@ -94,7 +94,7 @@ def _error(record: logging.LogRecord) -> str | None:
 
 
 def _pairs(details: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Keys and values; a mapping within has dotted keys. What is absent is left out."""
+    """Keys and values as text; keys of a nested mapping are dotted. None is left out."""
     for key, value in details.items():
         name = f"{prefix}{printable(str(key))}"
         if isinstance(value, Mapping):

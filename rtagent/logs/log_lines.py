@@ -1,10 +1,11 @@
-"""The log for people: written where perhaps nobody reads, without making anybody wait.
+"""The log for people, written without waiting for its reader.
 
 Why it is correct. `LogLines.put` leaves an event in a bounded queue; one thread takes it out and
 hands it to the logging module, whose handlers may hang: on a disk, or on a pipe or a terminal that
 takes nothing more. It is a daemon thread and starts no process, so it may hang for ever. At the end
 of a program the logging module takes every handler's lock, so a handler must not hang with it:
-`StderrHandler` writes only what stderr has room for, and gives a line up if there is none.
+`StderrHandler` writes only what stderr has room for. It waits a moment for room, and then gives
+lines up, without a further wait, until there is room again: so any number of lines is soon done.
 What is dropped is counted, and said with the next line that gets through (`log_format.py`).
 """
 
@@ -20,15 +21,15 @@ from collections.abc import Callable
 from typing import Any
 
 CAPACITY = 1000
-"""Events that wait; further ones are dropped."""
+"""Most events that wait; further ones are dropped."""
 LINE_BYTES = 4000
-"""Of one line: less than a pipe takes in one piece, once it has room at all (`PIPE_BUF`)."""
+"""Most bytes of a line: a pipe that has room at all takes them in one piece (`PIPE_BUF`)."""
 ROOM_WAIT_S = 0.5
 STDERR = 2
 
 
 class LogLines:
-    """Hands events to `write`, with how many before each were dropped; it may hang."""
+    """Hands events to `write`, which may hang, each with the number dropped before it."""
 
     def __init__(self, write: Callable[[Any, int], object]) -> None:
         self._write = write
@@ -38,7 +39,7 @@ class LogLines:
         self._thread.start()
 
     def put(self, event: Any) -> None:
-        """Have an event written. From one thread."""
+        """Let the thread write an event. To be called from one thread only."""
         try:
             self._waiting.put_nowait((event, self._dropped))
             self._dropped = 0
@@ -46,7 +47,7 @@ class LogLines:
             self._dropped += 1
 
     def close(self, timeout: float) -> None:
-        """Write what waits, and end; what takes longer than so many seconds is left alone."""
+        """Let the thread write what waits, and end; wait for it so many seconds at most."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
             self._thread.join(timeout)
@@ -57,11 +58,11 @@ class LogLines:
 
 
 class StderrHandler(logging.Handler):
-    """Writes to stderr as long as that takes something.
+    """Writes to stderr as far as it has room.
 
     Args:
         descriptor: to write to.
-        wait_s: seconds to wait for room.
+        wait_s: seconds to wait for room, if the line before found some.
     """
 
     def __init__(self, descriptor: int = STDERR, wait_s: float = ROOM_WAIT_S) -> None:
@@ -71,7 +72,7 @@ class StderrHandler(logging.Handler):
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless there is no room; how many were dropped stands in the record."""
+        """Write a record if there is room; it gets the number of records dropped before it."""
         dropped = self._dropped + getattr(record, "dropped", 0)
         record.__dict__["dropped"] = dropped
         line = self.format(record).encode(errors="replace")[:LINE_BYTES]
@@ -85,4 +86,5 @@ class StderrHandler(logging.Handler):
     def _has_room(self) -> bool:
         room = select.poll()
         room.register(self._descriptor, select.POLLOUT)
-        return any(event & select.POLLOUT for _, event in room.poll(1000.0 * self._wait_s))
+        wait_s = 0.0 if self._dropped else self._wait_s
+        return any(event & select.POLLOUT for _, event in room.poll(1000.0 * wait_s))

@@ -1,4 +1,4 @@
-"""What processes say is kept short where it begins: a status, an event or a message has to fit.
+"""Shortens texts where they begin, so that they fit into a status, an event or a message.
 
 A policy, an environment or a library may raise an error of any length, with anything in it.
 """
@@ -12,9 +12,9 @@ from typing import Any
 ERROR_LINES = 30
 LINE_CHARACTERS = 300
 EVENT_BYTES = 8 << 10
-"""Details of one event, as JSON."""
+"""Most bytes of an event's details as JSON."""
 MOST_NAMES = 32
-"""Of details."""
+"""Most names in the details of an event."""
 
 
 def short_text(text: str, most: int) -> str:
@@ -38,7 +38,7 @@ def short_error(text: str) -> str:
     lines = text.strip().splitlines()
     if len(lines) > ERROR_LINES:
         lines = [lines[0], "  ...", *lines[-ERROR_LINES:]]
-    # What an error is called stands at the beginning of its line.
+    # The name of an error stands at the beginning of its line.
     return "\n".join(
         line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]} [...]"
         for line in lines
@@ -46,7 +46,7 @@ def short_error(text: str) -> str:
 
 
 def short_details(details: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Details as JSON can hold them, whatever they are; what is too long becomes a short text.
+    """Details of any kind as values of JSON; what is too long becomes a short text.
 
     Args:
         details: values by name.
@@ -63,7 +63,7 @@ def short_details(details: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def _short_value(text: str, most: int) -> Any:
-    """A value, from its JSON; as a text where that is too long."""
+    """The value of a JSON text; a short text if it is too long."""
     value = json.loads(text)
     if len(text) <= most:
         return value
@@ -86,9 +86,9 @@ def _as_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A stand-in for what JSON does not know."""
+    """A value of JSON in place of one that JSON does not know."""
     try:
-        # Numbers and arrays of NumPy and torch.
+        # Numbers and arrays of NumPy and torch have this method.
         return value.tolist() if hasattr(value, "tolist") else str(value)
     except Exception:
         return f"<{type(value).__name__}>"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +53,12 @@ def refused(run: Run) -> Refused:
         return err
 
     return run_it
+
+
+def rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `rtagent` in a process of its own: what starts a fork server wants one."""
+    command = [sys.executable, "-m", "rtagent", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def announce(folder: Path, url: str, pid: int | None = None) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli import bench, main
+from rtagent.cli import bench, main, ratchet
+from rtagent.cli.ratchet import Record
 from tests.cli.conftest import Refused, Run
 
 ECHO = '''"""Says what it was told.
@@ -56,6 +57,12 @@ def test_runs_one(
 ) -> None:
     assert main(["bench", *arguments]) == 3
     assert capfd.readouterr().out.strip().endswith(passed)
+
+
+@pytest.mark.process
+def test_a_benchmark_that_prints_no_json_has_no_figures(refused: Refused, checkout: Path) -> None:
+    ratchet.write(checkout / bench.RATCHET, [Record("a", "echo", (), ("a",), "more", 0.0)])
+    assert "echo ended with 3 and no JSON" in refused("bench", "--check")
 
 
 def test_without_a_checkout(

@@ -9,7 +9,7 @@ import pytest
 
 from rtagent.cli import check_env
 from rtagent.testing import Check, Report
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 
 @pytest.fixture
@@ -49,6 +49,11 @@ def test_json(run: Run, calls: list[tuple[Any, ...]]) -> None:
     report = json.loads(shown.out)
     assert (shown.code, report["ok"], report["environment"]) == (1, False, "Bad-v0")
     assert [check["verdict"] for check in report["checks"]] == ["warn", "fail"]
+
+
+@pytest.mark.parametrize("kwargs", ["[" * 5000, '{"speed": ' + "1" * 5000 + "}"])
+def test_what_json_cannot_be_read_is_one_line(refused: Refused, kwargs: str) -> None:
+    assert "not JSON" in refused("check-env", "CartPole-v1", "--kwargs", kwargs)
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli.config import keys_of
+from rtagent.cli.config import keys
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from tests.cli.conftest import Run
@@ -72,7 +72,9 @@ def test_the_schema_as_markdown(run: Run) -> None:
     ("inference.action_deadline_ms", "number, above 0, at most 60000", ""),
     ("env.grayscale", "true | false", "true"),
     ("learning.discount", "ticks | decisions", '"ticks"'),
+    ("env.image_size", "integer, 16 to 512, or list of integer, 16 to 512", "84"),
+    ("run.state_dir", "path", '"~/.local/state/rtagent"'),
 ])
 def test_what_the_table_says(key: str, values: str, default: str) -> None:
-    found = {f"{each.section}.{each.name}": each for each in keys_of(Config.model_json_schema())}
+    found = {f"{each.section}.{each.name}": each for each in keys()}
     assert (found[key].values, found[key].default) == (values, default)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import checks, doctor, memory_checks
-from rtagent.cli.jitter import TOLD_EVERY_S, Jitter, measure_jitter
+from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
@@ -39,27 +39,20 @@ def test_json_has_every_check(run: Run) -> None:
     assert done.code == int(any(check["verdict"] == "bad" for check in report))
 
 
-@pytest.mark.process
-def test_the_table_shows_the_jitter(run: Run) -> None:
-    shown = run("doctor", "--seconds", "0.1").out
-    assert "jitter" in shown
-    assert "us late" in shown
-
-
 def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = Check("memory", "bad", "3 MiB available", "buy some")
     monkeypatch.setattr(doctor, "CHECKS", (lambda: bad,))
     monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
     done = run("doctor")
     assert done.code == 1
-    assert "3 MiB available" in done.out
-    assert "buy some" in done.out
+    for part in ("3 MiB available", "buy some", "p50 2, p99 10, max 30 us late (600 ticks,"):
+        assert part in " ".join(done.out.split())
 
 
 @pytest.mark.process
 def test_the_jitter_tells_how_far_it_is() -> None:
     told: list[float] = []
-    measured = measure_jitter(3 * TOLD_EVERY_S, told.append)
+    measured = measure_jitter(3 * PROGRESS_EVERY_S, told.append)
     assert 0.0 < measured["sleep_p50"] <= measured["sleep_p99"]
     assert 0.0 <= measured["p50"] <= measured["p99"] <= measured["max"]
     assert measured["ahead"] > 0.0

@@ -1,3 +1,7 @@
+"""`rtagent donkey-sim`."""
+
+from __future__ import annotations
+
 import json
 import math
 import signal

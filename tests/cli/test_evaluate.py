@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from rtagent.evaluation.process import seed_of
+from rtagent.config import Config
+from rtagent.evaluation.process import Played
 from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
 
@@ -30,7 +31,6 @@ def test_returns_of_greedy_episodes(run: Run, tmp_path: Path) -> None:
     assert "inaction_fraction" not in found
     again = json.loads(run("evaluate", str(path), "--episodes", "4", "--json")[1])
     assert again["played"] == found["played"]
-    assert seed_of(0, 0, 0) != seed_of(1, 0, 0)
 
 
 def test_a_table_for_people(run: Run, tmp_path: Path) -> None:
@@ -83,6 +83,22 @@ def test_live_it_says_what_delay_and_inaction_were(run: Run, tmp_path: Path) -> 
     assert (found["world"], found["episodes"]) == ("live", 3)
     assert 0.0 <= found["inaction_fraction"] < 1.0
     assert found["delay_ticks"] >= 1.0
+
+
+def test_the_seed_is_that_of_the_live_world_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE, "run.seed=3")
+    seeds: list[int] = []
+
+    def play_live(config: Config, *_: object) -> tuple[list[Played], dict[str, float]]:
+        seeds.append(config.run.seed)
+        return [Played(1.0, 5, ended=True)], {"inaction_fraction": 0.0, "delay_ticks": 1.0}
+
+    monkeypatch.setattr("rtagent.cli.evaluate.play_live", play_live)
+    for seed in ((), ("--seed", "7")):
+        assert run("evaluate", str(tmp_path), "--live", *seed).code == 0
+    assert seeds == [3, 7]
 
 
 def test_a_policy_that_is_told_what_is_pending_wants_the_live_world(

@@ -195,6 +195,10 @@ def test_follow_goes_on_with_the_next_run(
          "after": {"mode": "step", "deadline_s": 60}},
         "mode: off -> step, deadline_s: none -> 60 by cli",
     ),
+    (
+        {"before": {"learning_rate": 0.00012345678}, "after": {"learning_rate": [2.0, 1 / 3]}},
+        "learning_rate: 0.00012345678 -> [2, 0.3333333333333333]",
+    ),
     ({"before": {}, "after": {"a": 1}, "why": "late"}, "a: unknown -> 1, why: late"),
     ({"before": 2, "after": 3, "why": "late"}, "2 -> 3, why: late"),
     ({"after": 3, "by": "auto"}, "after: 3, by: auto"),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from benchmarks import experiment as engine
-from rtagent.cli import bench
 from tests.cli.conftest import Refused, Run
 
 
@@ -62,9 +61,3 @@ def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
 def test_mistakes_are_told_in_one_line(refused: Refused, arguments: str, why: str) -> None:
     assert why in refused("experiment", *arguments.split())
 
-
-def test_without_a_checkout(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
-    assert "source checkout" in refused("experiment")

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,15 +21,12 @@ PRELOAD = "rtagent.processes.preload"
 
 def _command(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     """Replace `rtagent rom` by a command that fails."""
-    module = ModuleType("failing_command")
 
     def run(args: argparse.Namespace) -> int:
         raise failure
 
-    module.add_arguments = lambda parser: None  # type: ignore[attr-defined]
-    module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "failing_command", module)
-    monkeypatch.setitem(cli.COMMANDS, "rom", cli.Command("failing_command", "fails"))
+    module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+    monkeypatch.setitem(sys.modules, "rtagent.cli.rom", module)  # type: ignore[arg-type]
 
 
 def test_version(run: Run) -> None:
@@ -106,6 +103,18 @@ def test_a_closed_pipe_is_quiet() -> None:
     )
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["config show", "config schema --json"])
+def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
+    """A short one is written at the end, a long one at once."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rtagent", *command.split()], stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )
+    assert done.stderr == "rtagent: cannot write: No space left on device\n"
+    assert done.returncode == 2
 
 
 def test_no_room_for_temporary_files_is_one_line() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from rtagent.cli import profile as profile_command
 from rtagent.cli.placement import describe
 from rtagent.placement.profile import FOLDER
 from rtagent.placement.step import place
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, rtagent
 from tests.placement.steps import made_profile
 
 
@@ -75,12 +73,11 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
 def test_a_real_step_is_profiled_planned_and_measured(
     tmp_path: Path, world: str, algorithm: str
 ) -> None:
-    options = (
-        "--set", f"env.id={world}", "--set", f"learning.algorithm={algorithm}",
-        "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1", "--json",
+    done = rtagent(
+        "plan", "--placement", "--set", f"env.id={world}", "--set",
+        f"learning.algorithm={algorithm}", "--set", f"run.state_dir={tmp_path}",
+        "--seconds", "0.1", "--json",
     )
-    command = [sys.executable, "-m", "rtagent", "plan", "--placement", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["measured_ms"] > 0.0
@@ -90,10 +87,9 @@ def test_a_real_step_is_profiled_planned_and_measured(
 
 @pytest.mark.process
 def test_a_step_that_cannot_be_placed_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rtagent", "profile", "--set", "env.id=CartPole-v1",
-               "--set", "learning.algorithm=ppo",
-               "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    settings = ("env.id=CartPole-v1", "learning.algorithm=ppo", f"run.state_dir={tmp_path}")
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = rtagent("profile", *options, "--seconds", "0.1")
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("rtagent: a step of ppo cannot be")
     assert "Traceback" not in done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from rtagent.cli.forward_time import ForwardTimes
 from rtagent.cli.plan import make_plan
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config_sources import load_config
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, rtagent
 
 TICK_S = 1.0 / 59.7275
 
@@ -120,16 +118,9 @@ def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPa
     assert "learners for an update on every tick: 2" in shown.out
 
 
-def _rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: a plan starts and ends a fork server."""
-    return subprocess.run(
-        [sys.executable, "-m", "rtagent", *arguments], capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.process
 def test_measures_a_real_network() -> None:
-    done = _rtagent(
+    done = rtagent(
         *("plan", "--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40"),
         *("--seconds", "0.2", "--json"),
     )

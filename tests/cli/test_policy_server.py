@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,9 @@ def make_told(spaces, action_space):
 
 
 @pytest.fixture
-def ask(run: Run) -> Callable[..., Any]:
+def ask(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """What a client hears of a server that is then ended: metadata, its answer, the output."""
+    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
 
     def ask_it(question: dict[str, np.ndarray], *arguments: str) -> tuple[Any, Any, str]:
         port, heard = free_port(), list[Any]()
@@ -92,10 +93,16 @@ def ask(run: Run) -> Callable[..., Any]:
     return ask_it
 
 
-def test_a_checkpoint_is_served(
-    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
+@pytest.fixture
+def _importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`FACTORY` is the module `ramp_policy`."""
+    (tmp_path / "ramp_policy.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("ramp_policy", None)
+
+
+def test_a_checkpoint_is_served(ask: Callable[..., Any], tmp_path: Path) -> None:
     path = leave_checkpoint(tmp_path, "env.id=Pendulum-v1", "policy.width=1")
     metadata, found, out = ask({"observation": np.zeros((1, 3), np.float32)}, str(path))
     assert metadata["environment"] == "Pendulum-v1"
@@ -106,9 +113,8 @@ def test_a_checkpoint_is_served(
 
 
 def test_a_recurrent_checkpoint_is_served_with_its_state(
-    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[..., Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
     path = leave_checkpoint(
         tmp_path, "env.id=CartPole-v1", "policy.network=lstm", "learning.algorithm=c51"
     )
@@ -119,17 +125,14 @@ def test_a_recurrent_checkpoint_is_served_with_its_state(
     assert found["values"].shape == (2,)
 
 
+@pytest.mark.usefixtures("_importable")
 @pytest.mark.parametrize(("factory", "ticks", "state", "pending"), [
     ("make", 0, 0, 0), ("make_chunks", 5, 0, 0), ("make_recurrent", 0, 1, 0),
     ("make_told", 0, 0, 4),
 ])
 def test_a_factory_is_served(
-    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str,
-    ticks: int, state: int, pending: int,
+    ask: Callable[..., Any], factory: str, ticks: int, state: int, pending: int
 ) -> None:
-    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
-    (tmp_path / "ramp_policy.py").write_text(FACTORY)
-    monkeypatch.syspath_prepend(str(tmp_path))
     question = {"observation": np.zeros((1, 4), np.float32)}
     if pending:
         question["pending_actions"] = np.zeros(pending, np.float32)
@@ -137,7 +140,6 @@ def test_a_factory_is_served(
         question, f"ramp_policy:{factory}", "--set", "env.id=CartPole-v1",
         "--set", f"env.pending_actions={pending // 2}",
     )
-    sys.modules.pop("ramp_policy")
     assert metadata["answers"] == "values"
     assert (metadata["policy_state"], metadata["pending_actions"]) == (state, pending)
     values = np.array([0.0, 1.0])
@@ -158,16 +160,13 @@ def test_what_cannot_be_served_is_one_line(refused: Refused, command: str, said:
     assert said in refused("policy-server", *command.split(), "--port", "0")
 
 
+@pytest.mark.usefixtures("_importable")
 @pytest.mark.parametrize(("setting", "said"), [
     ("policy.device=cuda:99", "policy.device = 'cuda:99': "),
     ("policy.pretrained=/some/where", "policy.pretrained is not served"),
 ])
 def test_what_the_daemon_would_do_and_the_server_cannot_is_refused(
-    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str
+    refused: Refused, setting: str, said: str
 ) -> None:
-    (tmp_path / "ramp_policy.py").write_text(FACTORY)
-    monkeypatch.syspath_prepend(str(tmp_path))
     settings = ("--set", "env.id=CartPole-v1", "--set", setting, "--port", "0")
-    line = refused("policy-server", "ramp_policy:make", *settings)
-    sys.modules.pop("ramp_policy", None)
-    assert said in line
+    assert said in refused("policy-server", "ramp_policy:make", *settings)

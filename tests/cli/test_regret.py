@@ -49,3 +49,12 @@ def test_what_cannot_be_measured_is_one_line(refused: Refused, tmp_path: Path) -
         ("--reference", str(tmp_path / "none"), "no such checkpoint"),
     ):
         assert said in refused("regret", str(tmp_path), option, value)
+
+
+@pytest.mark.parametrize("role", ["policy", "reference"])
+def test_a_recurrent_policy_is_refused(refused: Refused, tmp_path: Path, role: str) -> None:
+    plain = leave_checkpoint(tmp_path / "plain", *CARTPOLE)
+    recurrent = leave_checkpoint(tmp_path / "recurrent", *CARTPOLE, "policy.network=lstm")
+    given, reference = (recurrent, plain) if role == "policy" else (plain, recurrent)
+    said = refused("regret", str(given), "--reference", str(reference), "--episodes", "2")
+    assert f"{recurrent}: this policy carries a state" in said

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
 from tests.cli.conftest import Refused, Run
+from tests.conftest import eventually
 
 STATS: dict[str, Any] = {
     "clock": {"uptime_s": 12.5, "ticks": 2500},
@@ -118,14 +118,9 @@ def handlers() -> Iterator[None]:
 @pytest.mark.parametrize(("options", "reason"), [
     ([], "one of the arguments --seconds --updates is required"),
     (["--seconds", "3", "--updates", "5"], "not allowed with"),
-    (["--seconds", "0"], "--seconds 0: must be above 0"),
-    (["--seconds", "-1"], "--seconds -1: must be above 0"),
-    (["--seconds", "nan"], "--seconds nan: must be above 0"),
+    (["--seconds", "0"], "--seconds 0: must be above 0, at most 31622400"),
     (["--seconds", "inf"], "--seconds inf: must be above 0"),
-    (["--seconds", "soon"], "invalid float value"),
     (["--updates", "0"], "--updates 0: must be above 0"),
-    (["--updates", "-5"], "--updates -5: must be above 0"),
-    (["--updates", "1.5"], "invalid int value"),
     (["--seconds", "3", "--set", "learning.batch_size=0"], "learning.batch_size = 0"),
     (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
     (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
@@ -316,8 +311,8 @@ def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
     often = ("--set", "run.checkpoint_every_s=1")
     trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), *often, "--json")
     try:
-        _wait(lambda: list(state.glob("runs/*/episodes.csv")), 180.0)
-        _wait(lambda: list(state.glob("checkpoints/*.safetensors")), 180.0)
+        eventually(lambda: list(state.glob("runs/*/episodes.csv")), "an episode has ended")
+        eventually(lambda: list(state.glob("checkpoints/*.safetensors")), "it has a checkpoint")
         # As a terminal does it: to the whole group, and by an impatient hand.
         for _ in range(2):
             os.killpg(trained.pid, signal.SIGINT)
@@ -330,10 +325,3 @@ def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
     assert Path(done["picture"]).exists()
     assert Path(done["checkpoint"]).exists()
 
-
-def _wait(condition: Callable[[], object], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < until, "too late"
-        pause.wait(0.05)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -72,15 +75,21 @@ def test_live_until_ctrl_c(
     assert "\x1b[?25h" in out.getvalue(), "and its cursor"
 
 
-def test_returns_of_episodes_that_end_while_it_watches(service: RunningService) -> None:
+def test_returns_of_episodes_that_end_while_it_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = {"/v1/inference": {}}
+    daemon = SimpleNamespace(url="", get=answers.__getitem__, get_if_known=lambda path: None)
+    monkeypatch.setattr(watch, "find_daemon", lambda *_: daemon)
     watcher = watch.Watcher(None)
-    episodes = service.backend.figures["episodes"]
-    for count, last in ((0, None), (0, None), (1, -2.0), (1, -2.0), (2, -2.0), (5, 3.0)):
-        episodes |= {"count": count, "last_return": last}
-        watcher._note_return("r1", episodes)
-    assert list(watcher._returns) == [-2.0, -2.0, 3.0]
-    watcher._note_return("r2", {"count": 0, "last_return": None})
-    assert list(watcher._returns) == []
+
+    def look(run_id: str, count: int, last: float | None) -> Sequence[float]:
+        answers["/v1/status"] = {"run_id": run_id}
+        answers["/v1/stats"] = {"episodes": {"count": count, "last_return": last}}
+        return watcher.look().snapshot.returns
+
+    for count, last in ((0, None), (0, None), (1, -2.0), (1, -2.0), (2, -2.0)):
+        look("r1", count, last)
+    assert look("r1", 5, 3.0) == [-2.0, -2.0, 3.0]
+    assert look("r2", 0, None) == []
 
 
 def test_a_daemon_without_timeline_and_events(

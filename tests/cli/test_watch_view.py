@@ -121,12 +121,12 @@ def test_nothing_known_is_called_unknown() -> None:
 
 def test_deadlines_memory_and_pause() -> None:
     stats = example_stats()
-    stats["r3"] |= {"mode": "step", "deadline_s": 60.0, "time_ratio": 0.5, "data_ratio": 1.25,
+    stats["r3"] |= {"mode": "step", "deadline_s": 86400.25, "time_ratio": 0.5, "data_ratio": 1.25,
                     "data_budget": 100_000, "horizons": {"met": 3, "missed": None},
                     "used_bytes": 450 << 20, "memory_budget_bytes": 900 << 20}
     stats["learning"]["paused"] = True
     shown = text(snapshot(stats=stats))
-    assert "50% of 60 s, 3 met, unknown missed, step" in shown
+    assert "50% of 86400.25 s, 3 met, unknown missed, step" in shown
     assert "125% of 100,000 samples" in shown
     assert "50% of 900 MiB" in shown
     assert "PAUSED" in shown

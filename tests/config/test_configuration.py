@@ -25,6 +25,7 @@ from tests.conftest import refusal
         "inference.algorithm='sequential'", "inference.action_deadline_ms=0", "inference.fill=3",
         "inference.injected_latency_ms=-1", "inference.injected_latency_ms=nan",
         "inference.injected_latency_distribution='flat'", "learning.algorithm='sarsa'",
+        "learning.processes=65", "learning.order='last'",
         "learning.batch_size=0", "learning.learning_rate=0", "learning.learning_rate=inf",
         "learning.gamma=1.01", "learning.device='cuda:x'",
         "learning.n_step=0", "learning.demonstration_delay=0",
@@ -36,6 +37,7 @@ from tests.conftest import refusal
         "service.port=70000", "run.seed=-1",
         "run.checkpoint_every_s=0", "run.realtime='maybe'", "env.max_catch_up_ticks=-1",
         "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1000000000.0", "env.frame_stack=0",
+        "env.pending_actions=-1", "env.pending_actions=65", "env.pending_actions=1.5",
     ],
 )
 def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
@@ -76,6 +78,9 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("learning.where=cluster", "learning.placement=auto"), ["learning.placement = 'auto'"]),
         (("learning.where=cluster", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
          ["r3.mode = 'step'", "learning.where"]),
+        (("policy.chunk=prefix",), ["'prefix' needs env.pending_actions"]),
+        (("policy.remote_state=8",), ["policy.remote = 'ws://host:port'"]),
+        (("policy.remote_hedge=1.5",), ["policy.remote = 'ws://host:port'"]),
     ],
 )
 def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[str]) -> None:
@@ -150,17 +155,6 @@ def test_what_knows_nothing_of_pending_actions_is_refused(name: str, value: Any)
         Config.model_validate(values)
 
 
-def test_a_prefix_needs_pending_actions() -> None:
-    with pytest.raises(ValidationError, match=r"'prefix' needs env\.pending_actions"):
-        Config.model_validate({"policy": {"chunk": "prefix"}})
-
-
-@pytest.mark.parametrize("count", [-1, 65, 1.5])
-def test_pending_actions_have_bounds(count: float) -> None:
-    with pytest.raises(ValidationError, match="pending_actions"):
-        Config.model_validate({"env": {"pending_actions": count}})
-
-
 @pytest.mark.parametrize("setting", [
     "learning.processes=1", "policy.factory=a:b", "policy.engine=auto", "learning.algorithm=sac",
 ])
@@ -177,11 +171,6 @@ def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None
 def test_what_is_no_address_of_a_policy_server_is_refused_with_what_to_write(address: str) -> None:
     told = refusal(f"policy.remote={address}")
     assert told.startswith(f"policy.remote = {address!r}: must be ws://HOST:PORT or wss://HOST:PORT")
-
-
-@pytest.mark.parametrize("setting", ["policy.remote_state=8", "policy.remote_hedge=1.5"])
-def test_what_is_for_a_policy_server_needs_one(setting: str) -> None:
-    assert "policy.remote = 'ws://host:port'" in refusal(setting)
 
 
 def test_a_policy_server_may_carry_a_state_and_be_told_what_is_pending() -> None:

@@ -128,6 +128,17 @@ def test_a_network_of_a_factory_is_run_as_it_will_act() -> None:
         probe(load_config(None, settings, {}))
 
 
+def raises(observations: Any, actions: Any) -> torch.nn.Module:
+    raise RuntimeError("no such layers here")
+
+
+def test_a_factory_that_raises_is_one_line() -> None:
+    settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:raises"]
+    with pytest.raises(UserError, match=r"raises.*no such layers here") as caught:
+        probe(load_config(None, settings, {}))
+    assert "\n" not in str(caught.value)
+
+
 def test_the_value_beside_a_factory_is_not_recurrent() -> None:
     settings = [
         "env.id=CartPole-v1", f"policy.factory={__name__}:Chunks", "policy.network=lstm",

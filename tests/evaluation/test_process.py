@@ -62,12 +62,12 @@ class Walk(gym.Env[Any, Any]):
         return np.array([self.steps, 10.0 * len(self.seeds)], np.float32)
 
 
-def third(observation: Any) -> Any:
+def third_is_best(observation: Any) -> Any:
     return np.array([0.0, 1.0, 2.0], np.float32)
 
 
 def evaluator(
-    walk: Walk, values: Any = third, go_on: Callable[[], bool] = lambda: True
+    walk: Walk, values: Any = third_is_best, go_on: Callable[[], bool] = lambda: True
 ) -> Evaluator:
     return Evaluator(Adapter(walk, EnvConfig(frame_stack=STACK)), values, go_on)
 
@@ -101,7 +101,7 @@ def test_observations_are_stacked_as_the_frame_ring_stacks_them() -> None:
 
     def look(observation: Any) -> Any:
         seen.append(observation.copy())
-        return third(observation)
+        return third_is_best(observation)
 
     walk = Walk(6)
     player = evaluator(walk, look)
@@ -173,7 +173,7 @@ class FakeContext:
         self.until = float("inf")
         self.beats = 0
         self.events: list[dict[str, Any]] = []
-        self.gave_way = self.is_ready = False
+        self.has_idle_priority = self.is_ready = False
         self.on_event: Callable[[], None] = lambda: None
         self.beat_s = 0.0
 
@@ -191,7 +191,7 @@ class FakeContext:
         self.on_event()
 
     def set_idle_priority(self) -> None:
-        self.gave_way = True
+        self.has_idle_priority = True
 
     def ready(self) -> None:
         self.is_ready = True
@@ -308,7 +308,7 @@ def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:
 
         context.on_event = stop
         process.run(context)  # type: ignore[arg-type]
-        assert context.gave_way
+        assert context.has_idle_priority
         assert context.is_ready
         returns.append(context.events[0]["returns"])
     assert returns[0] == returns[1]

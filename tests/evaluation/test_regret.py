@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from itertools import count, repeat
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -78,15 +77,14 @@ def adapter_of(env: gym.Env[Any, Any]) -> Adapter:
     return Adapter(env, EnvConfig())
 
 
-def seen(observation: Any) -> Any:
+def right_action(observation: Any) -> Any:
     """The values of the policy that is right without delay."""
     state = int(observation[-1, 0])
     return np.array([1 - state, state], np.float32)
 
 
-def play(env: TwoStates, delays: Iterator[int], episodes: int = 3, longest: int = 8) -> Any:
-    world = PausedWorld(adapter_of(env), seen, delays, 0, longest_delay=longest)
-    return world.play(episodes)
+def play(env: TwoStates, *delays: int, episodes: int = 3) -> Any:
+    return PausedWorld(adapter_of(env), right_action, 0, delays).play(episodes)
 
 
 @pytest.mark.parametrize(("delay", "returns"), [
@@ -94,7 +92,7 @@ def play(env: TwoStates, delays: Iterator[int], episodes: int = 3, longest: int 
     (1, [10, 10, 10]), (2, [1, 0, 0]), (3, [9, 10, 10]), (4, [2, 0, 0]),
 ])
 def test_a_world_that_alternates_pays_every_other_delay(delay: int, returns: list[int]) -> None:
-    found = play(TwoStates(stays=0.0), repeat(delay))
+    found = play(TwoStates(stays=0.0), delay)
     assert found.returns.tolist() == returns
     assert found.ticks.tolist() == [LENGTH] * 3
 
@@ -102,16 +100,22 @@ def test_a_world_that_alternates_pays_every_other_delay(delay: int, returns: lis
 @pytest.mark.parametrize("delay", [1, 2, 4])
 def test_what_delay_costs_in_the_two_state_world_is_known(delay: int) -> None:
     stays, ticks = 0.9, 10_000
-    found = play(TwoStates(stays, ticks), repeat(delay), episodes=1)
+    found = play(TwoStates(stays, ticks), delay, episodes=1)
     expected = (1.0 - (2.0 * stays - 1.0) ** (delay - 1)) / 2.0
     lost = 1.0 - float(found.returns[0]) / ticks
     assert lost == pytest.approx(expected, abs=0.02)
     assert lost <= regret.delay_bound(np.array([delay]), stays, 1.0) + 0.02
 
 
+def test_delays_begin_again_after_the_last_one() -> None:
+    # As long as an episode: each of its ticks has the same delay in every episode.
+    found = play(TwoStates(), *[1] * 5, *[2] * 5)
+    assert found.returns.tolist() == [5] * 3
+
+
 def test_it_ends_in_the_middle_when_told_to() -> None:
     ticks = iter([True] * 14 + [False])
-    world = PausedWorld(adapter_of(TwoStates()), seen, repeat(1), 0, lambda: next(ticks))
+    world = PausedWorld(adapter_of(TwoStates()), right_action, 0, go_on=lambda: next(ticks))
     assert world.play(3).ticks.tolist() == [LENGTH]
 
 
@@ -134,11 +138,8 @@ def test_the_bounds_are_those_of_the_theorem() -> None:
 def test_predictability_is_the_share_of_the_usual_next_frame(
     stays: float, expected: float
 ) -> None:
-    adapter = adapter_of(TwoStates(stays))
-    world = PausedWorld(adapter, seen, repeat(1), 0)
-    rng = np.random.default_rng(1)
-    gaps = regret.random_gaps(rng, 3.0)
-    found = regret.predictability(world, adapter, gaps, 40, 100, rng)
+    world = PausedWorld(adapter_of(TwoStates(stays)), right_action, 0)
+    found = regret.predictability(world, 3.0, 40, 100, np.random.default_rng(1))
     assert found is not None
     assert (found.states, found.clones) == (40, 100)
     assert found.mean == pytest.approx(expected, abs=0.03)

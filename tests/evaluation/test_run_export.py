@@ -18,7 +18,7 @@ from rtagent.errors import UserError
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
 from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import ReplayError
-from tests.stored_replay import PIXELS, VECTORS, Rings, shrink_chunks
+from tests.stored_replay import PIXELS, SIGNATURE, VECTORS, Rings, Signature, shrink_chunks
 
 TICKS = 45
 """Episodes of ten, and a half one."""
@@ -34,9 +34,7 @@ def rings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> R
     return rings
 
 
-def _signature(rings: Rings) -> Any:
-    from tests.stored_replay import SIGNATURE, Signature
-
+def _signature(rings: Rings) -> Signature:
     blueprint = rings.blueprint
     shape = "x".join(map(str, (blueprint.frame_stack, *blueprint.frame_shape)))
     observation = f"{shape} {blueprint.frame_dtype} and 4 pending actions"

@@ -18,11 +18,6 @@ PAUSE_S = 3.0
 """Longer than a process may be silent."""
 
 
-def raises(observation_space: Any, action_space: Any) -> torch.nn.Module:
-    """A factory that cannot build anything."""
-    raise RuntimeError("no such layers here")
-
-
 class WrongShape(injected.Policy):
     """Answers one value too many."""
 

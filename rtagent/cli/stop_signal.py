@@ -1,0 +1,39 @@
+"""The signals that end a command in good order: Ctrl-C, SIGTERM and SIGHUP."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class StopSignal:
+    """Whether such a signal has been received.
+
+    A `threading.Event` has a lock, which a signal may find taken by the very code it interrupts.
+    """
+
+    received = False
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals, without those that are ignored, as SIGHUP is under `nohup`."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopSignal]:
+    """Inside, such a signal is noted and does nothing else."""
+    stop = StopSignal()
+
+    def note(*_: object) -> None:
+        stop.received = True
+
+    numbers = stop_signals()
+    before = [signal.signal(number, note) for number in numbers]
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
