@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rtagent.staggering.figures import processes_needed
@@ -80,8 +80,8 @@ class Move:
     inputs: dict[str, Any]
 
 
-class _Seen(NamedTuple):
-    """One moment: processes that are called for, and with the margin."""
+class _Look(NamedTuple):
+    """Inference time, and the processes that were called for, without and with the margin."""
 
     at: float
     mean_s: float
@@ -90,7 +90,7 @@ class _Seen(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """A growth that is still to prove itself."""
+    """A growth that has yet to prove itself: the number before it, and what was measured then."""
 
     before: int
     measured: Measured
@@ -109,31 +109,20 @@ class AutoScaler:
     """Decides, about once a second; holds nothing but the memory that keeps it from flapping."""
 
     def __init__(self) -> None:
-        self._limits: Limits | None = None
-        self._expected: int | None = None
         self._stepped = -math.inf
-        self._since, self._wait_s = 0.0, REACT_S
-        self._at_once = True
-        self._seen: deque[_Seen] = deque()
-        self._growth: _Growth | None = None
-        self._ceiling: _Ceiling | None = None
-        self._floor, self._floor_until = 1, 0.0
-        self._shrunk_at = -math.inf
+        self._memory: _Memory | None = None
 
-    def reset(self, now: float) -> None:
-        """Settings were changed by hand: what was learned before counts no more."""
-        self._limits = None
-        self._since, self._wait_s = now, REACT_S
-        self._at_once = True
-        self._seen.clear()
-        self._growth = self._ceiling = None
-        self._floor, self._floor_until = 1, now
-        self._shrunk_at = -math.inf
+    def reset(self) -> None:
+        """Forget what was learned: settings were changed by hand."""
+        self._memory = None
 
     def step(
         self, now: float, current: int, measured: Measured | None, limits: Limits
     ) -> Move | None:
-        """What to change now, if anything. Not asked for a while means: changed by hand.
+        """What to change now, if anything.
+
+        Everything is forgotten where limits or number were changed by hand, or where this was not
+        called for `FRESH_S`.
 
         Args:
             now: seconds.
@@ -142,40 +131,62 @@ class AutoScaler:
             limits: to be kept to.
         """
         away, self._stepped = now - self._stepped > FRESH_S, now
-        if away or limits != self._limits or current != self._expected:
-            self.reset(now)
-            self._limits, self._expected = limits, current
-        if current > limits.most:
-            why = f"at most {limits.most} may run here"
-            return self._move(now, current, limits.most, why, measured)
+        memory = self._memory
+        if away or memory is None or (limits, current) != (memory.limits, memory.processes):
+            memory = self._memory = _Memory(now, current, limits)
+        return memory.step(now, measured)
+
+
+class _Memory:
+    """What was learned since limits or number were last changed by hand, and what follows from it.
+
+    Attributes:
+        processes: in force after the last move.
+        limits: to be kept to.
+    """
+
+    def __init__(self, now: float, processes: int, limits: Limits) -> None:
+        self.processes = processes
+        self.limits = limits
+        self._since, self._wait_s = now, REACT_S
+        self._at_once = True
+        self._looks: deque[_Look] = deque()
+        self._growth: _Growth | None = None
+        self._ceiling: _Ceiling | None = None
+        self._floor, self._floor_until = 1, now
+        self._shrunk_at = -math.inf
+
+    def step(self, now: float, measured: Measured | None) -> Move | None:
+        """As `AutoScaler.step`."""
+        if self.processes > self.limits.most:
+            most = self.limits.most
+            return self._move(now, most, f"at most {most} may run here", measured)
         if measured is None:
             self._since = now
         if measured is None or measured.samples < LEAST_SAMPLES:
-            self._seen.clear()
+            self._looks.clear()
             return None
         if now - self._since < self._wait_s:
             return None
-        needed, roomy = (_needed(current, measured, limits, margin) for margin in (1.0, MARGIN))
-        self._seen.append(_Seen(now, measured.mean_s, needed, roomy))
-        while len(self._seen) > 1 and self._seen[1].at <= now - SHRINK_S:
-            self._seen.popleft()
-        self._lift(now, current)
-        return (
-            self._undo(now, current, measured, limits)
-            or self._grow(now, current, measured, limits)
-            or self._shrink(now, current, measured, limits)
+        needed, roomy = (
+            _needed(self.processes, measured, self.limits, margin) for margin in (1.0, MARGIN)
         )
+        self._looks.append(_Look(now, measured.mean_s, needed, roomy))
+        while len(self._looks) > 1 and self._looks[1].at <= now - SHRINK_S:
+            self._looks.popleft()
+        self._lift(now)
+        return self._undo(now, measured) or self._grow(now, measured) or self._shrink(now, measured)
 
-    def _last(self, seconds: float) -> list[_Seen]:
-        """What was seen in the last seconds; empty if it does not reach back that far."""
-        since = self._seen[-1].at - seconds
-        return [] if self._seen[0].at > since else [x for x in self._seen if x.at >= since]
+    def _last(self, seconds: float) -> list[_Look]:
+        """The looks of the last seconds; none if they do not reach back that far."""
+        since = self._looks[-1].at - seconds
+        return [] if self._looks[0].at > since else [x for x in self._looks if x.at >= since]
 
-    def _undo(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+    def _undo(self, now: float, measured: Measured) -> Move | None:
         """Take back a growth that only made the processes slower."""
         growth, self._growth = self._growth, None
-        in_time = _late(measured, limits) <= 1.0 and self._seen[-1].needed <= current
-        if growth is None or in_time:
+        current, needed = self.processes, min(self._looks[-1].needed, self.limits.most)
+        if growth is None or (_late(measured, self.limits) <= 1.0 and needed <= current):
             return None
         before, gain = growth.before, _gain(growth, measured, current)
         useful = max(before, math.ceil(before * gain - 0.25))
@@ -189,67 +200,66 @@ class AutoScaler:
             f"{_every(measured.interaction_s)}, with {before} it took {_ms(then.mean_s)} "
             f"and they came {_every(then.interaction_s)}: more than {useful} do not help here"
         )
-        return self._move(now, current, useful, why, measured)
+        return self._move(now, useful, why, measured)
 
-    def _lift(self, now: float, current: int) -> None:
+    def _lift(self, now: float) -> None:
         """Forget what did not help once it is long ago, or inference takes another time."""
         ceiling, last = self._ceiling, self._last(FRESH_S)
-        if ceiling is None or current != ceiling.processes or not last:
+        if ceiling is None or self.processes != ceiling.processes or not last:
             return
-        known = ceiling.mean_s = ceiling.mean_s or self._seen[-1].mean_s
-        changed = all(abs(seen.mean_s / known - 1.0) > CHANGED for seen in last)
+        known = ceiling.mean_s = ceiling.mean_s or self._looks[-1].mean_s
+        changed = all(abs(look.mean_s / known - 1.0) > CHANGED for look in last)
         if changed or now >= ceiling.until:
             self._ceiling = None
 
-    def _grow(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+    def _grow(self, now: float, measured: Measured) -> Move | None:
         """Follow what is called for; in both directions where nothing is known yet."""
         at_once, self._at_once = self._at_once, False
-        last, newest = self._last(GROW_S), self._seen[-1]
+        current, last, newest = self.processes, self._last(GROW_S), self._looks[-1]
         if at_once and newest.roomy < current:
-            why = _reason(measured, limits, newest.roomy)
-            return self._move(now, current, newest.roomy, why, measured)
-        if not at_once and not (last and all(seen.needed > current for seen in last)):
+            why = _reason(measured, self.limits, newest.roomy, "enough")
+            return self._move(now, newest.roomy, why, measured)
+        if not at_once and not (last and all(look.needed > current for look in last)):
             return None
-        most = limits.most if self._ceiling is None else self._ceiling.processes
+        most, known = self.limits.most, "the most that may run here"
+        if self._ceiling is not None:
+            most, known = self._ceiling.processes, "the most that help here"
         after = min(newest.needed, most)
         if after <= current:
             return None
         if now - self._shrunk_at < 2 * SHRINK_S:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        move = self._move(now, current, after, _reason(measured, limits, after), measured)
+        known = known if after < newest.needed else "enough"
+        move = self._move(now, after, _reason(measured, self.limits, after, known), measured)
         self._growth = _Growth(current, measured)
         return move
 
-    def _shrink(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+    def _shrink(self, now: float, measured: Measured) -> Move | None:
         """Give back what has not been needed for a minute."""
         last = self._last(SHRINK_S)
-        if not last or any(seen.roomy >= current for seen in last):
+        if not last or any(look.roomy >= self.processes for look in last):
             return None
         # Where fewer and fewer are needed, one step at the end is better than many on the way.
-        enough = max(seen.roomy for seen in self._last(SHRINK_S / 2))
+        enough = max(look.roomy for look in self._last(SHRINK_S / 2))
         if now < self._floor_until:
             enough = max(enough, self._floor)
-        if enough >= current:
+        if enough >= self.processes:
             return None
         self._shrunk_at = now
-        why = f"{_reason(measured, limits, enough)}, for {SHRINK_S:g} s now"
-        return self._move(now, current, enough, why, measured)
+        why = f"{_reason(measured, self.limits, enough, 'enough')}, for {SHRINK_S:g} s now"
+        return self._move(now, enough, why, measured)
 
-    def _move(
-        self, now: float, before: int, after: int, why: str, measured: Measured | None
-    ) -> Move:
-        limits = self._limits
-        assert limits is not None
-        self._expected = after
+    def _move(self, now: float, after: int, why: str, measured: Measured | None) -> Move:
+        before, self.processes = self.processes, after
         self._since, self._wait_s = now, FRESH_S
         self._at_once = False
         self._growth = None
-        self._seen.clear()
+        self._looks.clear()
         inputs = {
-            "deadline_ms": _rounded_ms(limits.deadline_s),
-            "algorithm": limits.algorithm,
-            "most": limits.most,
+            "deadline_ms": _rounded_ms(self.limits.deadline_s),
+            "algorithm": self.limits.algorithm,
+            "most": self.limits.most,
         }
         if measured is not None:
             inputs |= {
@@ -281,11 +291,15 @@ def _gain(growth: _Growth, measured: Measured, current: int) -> float:
 
 
 def _needed(current: int, measured: Measured, limits: Limits, margin: float) -> int:
-    """Processes that inference time and interaction time call for, within the limit."""
-    needed, late = _computed(measured, limits, margin), _late(measured, limits)
+    """Processes that inference time and interaction time call for, even if fewer may run."""
+    mean = margin * measured.mean_s
+    longest = max(mean, margin * measured.longest_s)
+    # Without staggering no number is enough; the mean at least is met.
+    algorithm = limits.algorithm if limits.algorithm in LIVE else "expected-time"
+    needed = processes_needed(mean, longest, limits.deadline_s, algorithm)
     # New actions are executed once a tick at most: how much is to spare cannot be seen.
-    seen = math.ceil(current * late - 1e-9) if late > 1.0 else 1
-    return min(limits.most, max(needed, seen))
+    late = _late(measured, limits)
+    return max(needed, math.ceil(current * late - 1e-9) if late > 1.0 else 1)
 
 
 def _late(measured: Measured, limits: Limits) -> float:
@@ -296,24 +310,13 @@ def _late(measured: Measured, limits: Limits) -> float:
     return measured.interaction_s / (LATE * limits.deadline_s)
 
 
-def _computed(measured: Measured, limits: Limits, margin: float) -> int:
-    """Processes that the inference time calls for, within the limit."""
-    mean = margin * measured.mean_s
-    longest = max(mean, margin * measured.longest_s)
-    # Without staggering no number is enough; the mean at least is met.
-    algorithm = limits.algorithm if limits.algorithm in LIVE else "expected-time"
-    return min(limits.most, processes_needed(mean, longest, limits.deadline_s, algorithm))
-
-
-def _reason(measured: Measured, limits: Limits, after: int) -> str:
-    noun = "process" if after == 1 else "processes"
-    enough = "is enough" if after == 1 else "are enough"
-    if after == limits.most < _computed(measured, replace(limits, most=1 << 30), 1.0):
-        enough = "is the most" if after == 1 else "are the most"
+def _reason(measured: Measured, limits: Limits, after: int, known: str) -> str:
+    """Why to have `after` processes: measured times, and what is `known` of that number."""
+    processes = "process is" if after == 1 else "processes are"
     return (
         f"an inference takes {_ms(measured.mean_s)} (p99 {_ms(measured.longest_s)}) and actions "
         f"come {_every(measured.interaction_s)}: "
-        f"for {_ms(limits.deadline_s)}, {after} {noun} {enough}"
+        f"for {_ms(limits.deadline_s)}, {after} {processes} {known}"
     )
 
 

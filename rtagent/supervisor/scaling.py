@@ -96,7 +96,7 @@ class Scaling:
         )
         if (limits, inference.injected_latency_ms) != self._known:
             self._known, self._changed_at = (limits, inference.injected_latency_ms), now
-            self._scaler.reset(now)
+            self._scaler.reset()
         running = [child.index for child in workers if child.state is State.RUNNING]
         measured = self._measure(now, running) if len(running) == current else None
         move = self._scaler.step(now, current, measured, limits)

@@ -95,6 +95,20 @@ class Model:
             at += max(TICK, tau / self.processes)
 
 
+def decided(
+    processes: int, measured: Callable[[int], Measured | None], seconds: int,
+    limits: Limits = LIMITS,
+) -> list[Move]:
+    """What is changed within so many seconds, at each of which so much is measured."""
+    scaler, moves = AutoScaler(), list[Move]()
+    for second in range(seconds):
+        move = scaler.step(float(second), processes, measured(second), limits)
+        if move is not None:
+            moves.append(move)
+            processes = move.after
+    return moves
+
+
 def constant(ticks: float) -> Times:
     return lambda at, processes: ticks
 
@@ -245,10 +259,8 @@ def test_what_was_seen_before_a_pause_counts_no_more() -> None:
 
 
 def test_nobody_acts_nothing_moves() -> None:
-    scaler = AutoScaler()
-    assert all(scaler.step(float(at), 3, None, LIMITS) is None for at in range(200))
     few = Measured(1.0, 1.0, 2, None, None)
-    assert all(scaler.step(float(at), 3, few, LIMITS) is None for at in range(200, 400))
+    assert decided(3, lambda second: None if second < 200 else few, 400) == []
 
 
 def test_a_hold_up_of_the_machine_is_no_reason() -> None:
@@ -260,24 +272,15 @@ def test_a_hold_up_of_the_machine_is_no_reason() -> None:
 
 
 def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
-    scaler = AutoScaler()
     measured = Measured(0.5 * TICK, 0.5 * TICK, 200, 1.3 * TICK, 0.0)
-    processes = 1
-    moves = []
-    for at in range(600):
-        move = scaler.step(float(at), processes, measured, LIMITS)
-        if move is not None:
-            moves.append(move)
-            processes = move.after
+    moves = decided(1, lambda second: measured, 600)
     assert [move.after for move in moves] == [2, 1], "tried, and given up"
 
 
 def test_being_wrong_about_fewer_is_remembered() -> None:
     """Fewer processes than nine are slower each: what is seen at nine misleads."""
-    model = Model(lambda at, processes: 5.0 if processes >= 9 else 8.5)
+    model = Model(lambda at, processes: 5.0 if processes >= 9 and at > 3.0 else 8.5)
     model.processes = 9
-    model.scaler.step(0.0, 9, None, model.limits)
-    model.scaler._at_once = False
     model.run(15 * MINUTES)
     shrunk = [move for _, move in model.moves if move.after < move.before]
     assert 1 <= len(shrunk) <= 2
@@ -295,6 +298,23 @@ def test_an_event_says_why() -> None:
     assert move.inputs["inference_ms"] == pytest.approx(82.04, abs=0.01)
     assert move.inputs["samples"] >= 3
     assert move.inputs["algorithm"] == "adaptive"
+
+
+def test_too_few_are_not_called_enough() -> None:
+    """Inference time calls for one process, interaction time for three."""
+    late = Measured(0.5 * TICK, 0.5 * TICK, 200, 3.0 * TICK, 0.6)
+    move, *_ = decided(1, lambda second: late, 10, Limits(TICK, "adaptive", 2))
+    assert move.why.endswith("2 processes are the most that may run here")
+
+
+def test_a_number_beyond_which_nothing_helped_is_not_called_enough() -> None:
+    late, well = (
+        Measured(x * TICK, x * TICK, 200, between * TICK, 0.0)
+        for x, between in ((20.0, 1.3), (14.5, 1.0))
+    )
+    moves = decided(20, lambda second: well if 30 < second < 110 else late, 130)
+    assert [move.after for move in moves][:4] == [25, 20, 17, 20]
+    assert moves[3].why.endswith("20 processes are the most that help here")
 
 
 def test_the_first_guess() -> None:
@@ -393,11 +413,8 @@ def test_processes_in_step_are_as_late_as_one_and_more_of_them_are_no_remedy(
     assert between == pytest.approx(4.9 * TICK, rel=0.01)
     limits = Limits(TICK, "unstaggered", 256)
     measured = Measured(4.9 * TICK, 4.9 * TICK, 100, between, 0.8)
-    scaler, chosen = AutoScaler(), processes
-    for at in range(300):
-        move = scaler.step(float(at), chosen, measured, limits)
-        chosen = chosen if move is None else move.after
-    assert chosen == 5
+    moves = decided(processes, lambda second: measured, 300, limits)
+    assert [move.after for move in moves] == [5] * (processes != 5)
 
 
 def test_slots_give_back_what_they_do_not_need() -> None:
