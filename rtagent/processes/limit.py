@@ -43,11 +43,11 @@ def most_processes(
 
 def check_processes(config: Config, most: int) -> None:
     """Raise a `UserError` for a configuration with more than `most` processes."""
-    acting = 1 if config.inference.processes == "auto" else config.inference.processes
-    learning = config.learning.processes
+    wanted, learning = config.inference.processes, config.learning.processes
+    acting, shown = (1, "auto (1 at least)") if wanted == "auto" else (wanted, wanted)
     if acting + learning > most:
         raise UserError(
-            f"inference.processes = {acting} and learning.processes = {learning} are more than "
-            f"the {most} together that this machine is taken to bear; where it bears more, set "
-            "run.max_processes in the configuration file"
+            f"inference.processes = {shown} and learning.processes = {learning} are together "
+            f"more than the {most} processes that this machine is assumed to carry; if it carries "
+            "more, set run.max_processes in the configuration file"
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -160,11 +159,13 @@ class Child:
         self.start(now, jitter)
         return True
 
-    def mark_ready(self, now: float) -> None:
-        """The process said that it works."""
-        if self.state is State.STARTING:
-            self._has_run = True
-            self._enter(State.RUNNING, now)
+    def mark_ready(self, now: float) -> bool:
+        """Take in that the process works; whether that is news."""
+        if self.state is not State.STARTING:
+            return False
+        self._has_run = True
+        self._enter(State.RUNNING, now)
+        return True
 
     def stop(self, now: float) -> None:
         """Expect the process to leave, if there is one; `enforce_stop` helps it."""
@@ -182,25 +183,14 @@ class Child:
         """SIGTERM, then SIGKILL, for a process that should have left."""
         if self.state is State.STOPPING:
             if now - self.since > KILL_AFTER_S:
-                self.signal(signal.SIGKILL)
+                self.process.kill()
             elif now - self.since > TERM_AFTER_S:
-                self.signal(signal.SIGTERM)
+                self.process.terminate()
 
     def kill(self, reason: str) -> None:
         """End a process that hangs; it is then restarted like any that died."""
         self._killed_for = reason
-        self.signal(signal.SIGKILL)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process, if it still exists."""
-        if self.process is not None and self.process.exitcode is None:
-            pid = self.process.pid
-            if pid is None:
-                # The fork server has not answered yet, and may be stopped: call it off.
-                self.process.kill()
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        self.process.kill()
 
     def reap(self, now: float, jitter: float) -> None:
         """Account for the death of the process and decide what comes next."""

@@ -144,6 +144,7 @@ class Children:
         if child.alive and child.process.exitcode is not None:
             if not child.pipe.closed:
                 yield from self._read_messages(child, now, LAST_WORDS)
+            self._report_lost_checkpoint(child)
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
@@ -162,6 +163,16 @@ class Children:
         if child.role != "learner" or now - child.since > LAST_CHECKPOINT_S:
             return False
         return bool(self._metrics.learners[child.index].writing)
+
+    def _report_lost_checkpoint(self, child: Child) -> None:
+        """Tell that a learner was killed while it wrote its last checkpoint, if so."""
+        leaving = child.role == "learner" and child.state is State.STOPPING
+        if leaving and child.process.exitcode < 0 and self._metrics.learners[child.index].writing:
+            self._report.event(
+                "checkpoint_failed", source=child.name,
+                reason="the learner was killed while it wrote its last checkpoint, for which it "
+                       f"has {LAST_CHECKPOINT_S:.0f} s",
+            )
 
     def _report_death(self, child: Child) -> None:
         """Tell that a process has ended, or could not be started, if so."""
@@ -220,8 +231,7 @@ class Children:
         """Take in one message, which may be anything: the child may not be itself any more."""
         match message:
             case ["ready", _]:
-                child.mark_ready(now)
-                if child.restarts:
+                if child.mark_ready(now) and child.restarts:
                     self._report.event("restarted", source=child.name, restarts=child.restarts)
             case ["failed", {"error": str(error), "boot": bool(boot)}]:
                 child.note_error(error, boot=boot)

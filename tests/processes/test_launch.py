@@ -76,6 +76,24 @@ def test_life_and_end_of_a_child(server: ForkServer) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
+def test_a_dead_process_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, pipe = os.pipe()
+    process, sent = Process("gone", answers), []
+
+    def gone(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", gone)
+    os.write(pipe, server_side.ANSWER.pack(4711))
+    process.terminate()
+    os.write(pipe, server_side.ANSWER.pack(0))
+    process.kill()
+    assert (sent, process.exitcode) == ([(4711, signal.SIGTERM)], 0)
+    process.close()
+    os.close(pipe)
+
+
 @pytest.mark.process
 def test_each_child_costs_two_descriptors_and_no_file(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,12 +41,11 @@ def test_of_this_machine() -> None:
 
 def test_too_many_are_refused_with_the_way_out() -> None:
     check_processes(config("inference.processes=40", "learning.processes=8"), 48)
-    for wanted in (
-        ("inference.processes=40", "learning.processes=9"),
-        ("inference.processes=auto", "learning.processes=48"),
-    ):
-        with pytest.raises(UserError, match=r"more than the 48 together .* run.max_processes"):
-            check_processes(config(*wanted), 48)
+    for inference, learners, shown in ((40, 9, "40"), ("auto", 48, r"auto \(1 at least\)")):
+        wanted = config(f"inference.processes={inference}", f"learning.processes={learners}")
+        said = rf"= {shown} and learning.processes = {learners} are together more than the 48 "
+        with pytest.raises(UserError, match=rf"{said}.*run\.max_processes"):
+            check_processes(wanted, 48)
 
 
 def test_it_is_not_changed_over_http() -> None:

@@ -89,11 +89,12 @@ class Ward:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
         self.metrics = new_metrics()
-        self.process = SimpleNamespace(
-            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
-        )
         self.signals: list[int] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append(number))
+        self.process = SimpleNamespace(
+            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None,
+            terminate=lambda: self.signals.append(signal.SIGTERM),
+            kill=lambda: self.signals.append(signal.SIGKILL),
+        )
         self.stopped = self.computing = False
         module = "rtagent.supervisor.children"
         monkeypatch.setattr(f"{module}.is_stopped", lambda pid: self.stopped)
@@ -102,6 +103,11 @@ class Ward:
         self.children.add(role, 0, 100.0)
         (self.child,) = self.children
         self.record = self.metrics.record(role, 0)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        monkeypatch.setattr(
+            self.children._report, "event",
+            lambda kind, **details: self.told.append((kind, details)),
+        )
 
     def beat(self, at: float) -> None:
         self.record.heartbeat_ns = int(at * 1e9)
@@ -125,30 +131,52 @@ def test_a_learner_that_leaves_may_finish_its_last_checkpoint(
     assert ward.signals == []
     ward.look(102.0 + LAST_CHECKPOINT_S)
     assert ward.signals == [signal.SIGKILL]
-    # Whoever writes nothing has as long as everybody.
-    other = Ward(monkeypatch, "learner")
-    other.child.stop(101.0)
-    other.look(107.0)
-    assert other.signals == [signal.SIGKILL]
+    ward.process.exitcode = -signal.SIGKILL
+    ward.look(102.1 + LAST_CHECKPOINT_S)
+    ((kind, details),) = ward.told
+    assert (kind, details["source"]) == ("checkpoint_failed", "learner 0")
+    assert details["reason"].startswith("the learner was killed while it wrote its last checkpoint")
+
+
+def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ward = Ward(monkeypatch, "learner")
+    ward.child.stop(101.0)
+    ward.look(107.0)
+    assert ward.signals == [signal.SIGKILL]
+    ward.process.exitcode = -signal.SIGKILL
+    ward.look(107.1)
+    assert ward.told == []
 
 
 def test_a_death_is_told_as_one_after_which_it_comes_again_or_as_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ward = Ward(monkeypatch, "inference")
-    told: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        ward.children._report, "event", lambda kind, **details: told.append((kind, details))
-    )
     ward.process.exitcode = -signal.SIGSEGV
     ward.look(101.0)
     assert ward.child.state is State.BACKOFF
     ward.child.state = State.FAILED
     ward.children._report_death(ward.child)
-    assert [kind for kind, _ in told] == ["died", "failed"]
-    assert told[0][1]["source"] == "inference 0"
-    assert "SIGSEGV" in told[0][1]["error"]
-    assert told[0][1]["again_in_s"] > 0.0
+    assert [kind for kind, _ in ward.told] == ["died", "failed"]
+    died = ward.told[0][1]
+    assert died["source"] == "inference 0"
+    assert "SIGSEGV" in died["error"]
+    assert died["again_in_s"] > 0.0
+
+
+@pytest.mark.parametrize(("leaves", "told"), [(False, ["restarted"]), (True, [])])
+def test_a_restart_is_told_once_and_not_of_a_process_that_is_leaving(
+    monkeypatch: pytest.MonkeyPatch, leaves: bool, told: list[str]
+) -> None:
+    ward = Ward(monkeypatch, "inference")
+    ward.child.restarts = 1
+    if leaves:
+        ward.child.stop(101.0)
+    for _ in range(2):
+        assert list(ward.children._understand(ward.child, ["ready", {}], 102.0)) == []
+    assert [kind for kind, _ in ward.told] == told
 
 
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
