@@ -71,17 +71,11 @@ class EventLog:
         self._clock = clock or MonotonicClock()
         self._changed = threading.Condition()
         self._waiting: deque[dict[str, Any]] = deque(maxlen=CAPACITY)
-        self._dropped = 0
         self._failing = False
         self._closing = False
         self._writing_since: float | None = None
         self._writer = threading.Thread(target=self._write_all, name="event log", daemon=True)
         self._writer.start()
-
-    @property
-    def dropped(self) -> int:
-        """Events that will never be in the file: too many waited, or JSON cannot hold them."""
-        return self._dropped
 
     def put(self, event: dict[str, Any]) -> None:
         """Have an event kept.
@@ -91,7 +85,6 @@ class EventLog:
                 JSON can hold. Must not be changed afterwards.
         """
         with self._changed:
-            self._dropped += len(self._waiting) == CAPACITY
             self._waiting.append(event)
             since = self._writing_since
             if since is not None and self._clock.now() - since > HANG_S:
@@ -124,36 +117,26 @@ class EventLog:
                 self._changed.wait_for(lambda: self._closing, PAUSE_S if written else self._retry_s)
 
     def _write(self, batch: Sequence[dict[str, Any]]) -> bool:
-        """Whether the batch is in the file now."""
+        """Whether the batch is in the file now, without the events that JSON cannot hold."""
         lines: list[str] = []
         for event in batch:
             with suppress(TypeError, ValueError):
                 lines.append(json.dumps(event) + "\n")
+        data = "".join(lines).encode()
         try:
-            if lines:
-                self._append("".join(lines).encode())
+            if data:
+                make_room(self._path, len(data), self._most_bytes)
+                append_whole(self._path, data)
         except OSError as error:
             with self._changed:
                 self._tell(_reason(error))
             return False
         with self._changed:
-            self._forget(batch)
-            self._dropped += len(batch) - len(lines)
+            # The oldest of the batch may have been dropped while it was being written.
+            while self._waiting and self._waiting[0]["id"] <= batch[-1]["id"]:
+                self._waiting.popleft()
             self._tell(None)
         return True
-
-    def _append(self, data: bytes) -> None:
-        make_room(self._path, len(data), self._most_bytes)
-        append_whole(self._path, data)
-
-    def _forget(self, batch: Sequence[dict[str, Any]]) -> None:
-        """Take a written batch from the queue."""
-        left = 0
-        while self._waiting and self._waiting[0]["id"] <= batch[-1]["id"]:
-            self._waiting.popleft()
-            left += 1
-        # The others were dropped while they were being written: not lost after all.
-        self._dropped -= len(batch) - left
 
     def _tell(self, reason: str | None) -> None:
         """Call the owner if this is news. Under the lock, so that the last call is the truth."""

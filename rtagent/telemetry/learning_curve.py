@@ -21,7 +21,6 @@ Floats = npt.NDArray[np.float64]
 SMOOTHED_EPISODES = 20
 MOST_SAMPLES = 2048
 FIGURES = {
-    "updates": "learning.updates",
     "loss": "learning.loss",
     "inaction": "actions.inaction_fraction_60s",
     "delay": "actions.delay_ticks.mean",

@@ -26,6 +26,7 @@ from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction, processes_needed
+from rtagent.staggering.register import LIVE
 from rtagent.telemetry.cluster import cluster_figures
 from rtagent.telemetry.figures import acting, learning
 from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
@@ -190,8 +191,8 @@ class StatsReader:
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
         algorithm = desired.inference.algorithm
-        if len(tau) and algorithm in ("adaptive", "maximum-time", "expected-time"):
-            deadline = self._world.status.read()["config"]["inference"]["action_deadline_ms"]
+        if len(tau) and algorithm in LIVE:
+            deadline = status["config"]["inference"]["action_deadline_ms"]
             # No agent acts more than once a tick.
             tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.

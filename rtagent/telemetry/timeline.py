@@ -21,6 +21,7 @@ from rtagent.memory.ledger import Rows
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
+from rtagent.telemetry.recent_rows import RecentRows
 
 SHORTEST_S = 0.5
 LONGEST_S = 10.0
@@ -43,7 +44,9 @@ def read_timeline(
     """
     since_ns = max(1, round((now - seconds) * NANO))
     start_ns = _start_ns(world, status, now)
-    rows = _rows(world, seconds, since_ns)
+    # After a hold-up the missed ticks are run at once.
+    most = round(seconds * world.blueprint.rate_hz) + world.config.env.max_catch_up_ticks
+    rows = RecentRows(world.ledger, world.first_tick).since(since_ns, most)
     return {
         "now_ms": _milliseconds(np.array([round(now * NANO)]), start_ns)[0],
         "tick_ms": 1e3 / world.blueprint.rate_hz,
@@ -64,17 +67,6 @@ def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
     record = world.metrics.environment
     anchor_ns = record.anchor_ns
     return anchor_ns - record.slipped_ns if anchor_ns else round(now * NANO)
-
-
-def _rows(world: World, seconds: float, since_ns: int) -> Rows:
-    """The whole ledger rows since then; those of a restored replay carry another life's times."""
-    ledger = world.ledger
-    newest = ledger.newest
-    # After a hold-up the missed ticks are run at once.
-    most = round(seconds * world.blueprint.rate_hz) + world.config.env.max_catch_up_ticks
-    first = max(newest - most, ledger.oldest, world.first_tick)
-    rows = ledger.read(first, newest + 1)
-    return rows[rows["time_ns"] >= since_ns]
 
 
 def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, list[Any]]:

@@ -8,11 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rtagent.config import EnvConfig
 from rtagent.testing.findings import Findings
 from rtagent.testing.report import Check, Verdict
 
-CATCH_UP_TICKS = 5
-"""`env.max_catch_up_ticks` unless it is configured."""
 SHOWN = 3
 """Different problems of one kind that are told."""
 QUIET = 0.25
@@ -29,7 +28,7 @@ def judge(findings: Findings) -> list[Check]:
     return [Check(name, *check(findings)) for name, check in _CHECKS.items()]
 
 
-def step_time(found: Findings) -> Judged:
+def _step_time(found: Findings) -> Judged:
     """p99 of a step against the tick, the machine's own lateness beside it."""
     if not found.steps_s or not found.rate_hz:
         return "skip", NOT_REACHED
@@ -54,7 +53,7 @@ def step_time(found: Findings) -> Judged:
     return "warn", told, "little of the tick is left; " + slower
 
 
-def reset_time(found: Findings) -> Judged:
+def _reset_time(found: Findings) -> Judged:
     """The time that the world stands still between two episodes."""
     if not found.resets_s or not found.rate_hz:
         return "skip", NOT_REACHED
@@ -64,7 +63,7 @@ def reset_time(found: Findings) -> Judged:
     if ticks <= 1.0:
         return "ok", told
     advice = "prepare what is slow at construction, and restore it"
-    if ticks <= CATCH_UP_TICKS:
+    if ticks <= EnvConfig().max_catch_up_ticks:
         return "warn", told, f"so many ticks run the default behaviour at each start; {advice}"
     return "warn", told, f"the clock slips at the start of each episode; {advice}"
 
@@ -164,8 +163,8 @@ def _close(found: Findings) -> Judged:
 _CHECKS: dict[str, Callable[[Findings], Judged]] = {
     "usable": _usable,
     "errors": _errors,
-    "step time": step_time,
-    "reset time": reset_time,
+    "step time": _step_time,
+    "reset time": _reset_time,
     "spaces": _spaces,
     "rewards": _rewards,
     "episode ends": _episode_ends,
