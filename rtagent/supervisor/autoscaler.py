@@ -1,10 +1,10 @@
-"""How many inference processes an automatic number is now: figures in, decision out.
+"""Chooses the number of inference processes where it is automatic: figures in, decision out.
 
-The rule: as many as the measured inference and interaction times call for. More at once when they
-have called for more during `GROW_S`; fewer after a quiet minute, with a margin. Two mistakes are
-remembered, so that the number does not flap: a growth that brought less than half of what it was
-worth is taken back, for the cores were taken; and a number that was too small just now is not
-tried again soon.
+The rule: as many as the measured inference and interaction times call for. The number grows once
+they have called for more during `GROW_S`; it shrinks after `SHRINK_S` in which fewer were enough,
+with a margin. Two mistakes are remembered, so that the number does not flap: a growth that brought
+less than half of its worth is undone, since other programs use the cores; and a number that was too
+small is not tried again soon.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from rtagent.staggering.register import LIVE, PROMISING
 
 LEAST_SAMPLES = 3
 REACT_S = 2.0
-"""From a change by hand, or the start, until what is measured is believed."""
+"""From the start, or a change by hand, until measurements count."""
 FRESH_S = 5.0
-"""From a change made here, or a process that was away: as far back as the measurement reaches."""
+"""From a change made here, or the return of a process, until measurements count: they reach so far
+back."""
 GROW_S = 6.0
-"""One hold-up of the machine is forgotten by then."""
+"""Longer than a single hold-up of the machine affects measurements."""
 SHRINK_S = 60.0
 MARGIN = 1.15
-"""Inference times may vary by so much without a reason: fewer processes must do even then."""
+"""Inference times vary by so much without a cause: fewer processes must be enough even then."""
 LATE = 1.05
 """Interaction times up to so many deadlines are within the deadline: one new action in twenty may
-be missing, for machines hold up a little, and re-use bridges a slow inference."""
+be missing, since machines are held up a little, and re-use bridges a slow inference."""
 CHANGED = 0.3
-"""An inference time that differs by more is another one."""
+"""Relative difference from which an inference time counts as another one."""
 REMEMBERED_S = 1200.0
-"""So long, unless inference takes another time, nothing is tried that was wrong."""
+"""How long a mistake is not repeated, unless inference takes another time."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Measured:
 
     Attributes:
         mean_s: inference time.
-        longest_s: inference time but for a few hold-ups.
+        longest_s: inference time that only a few inferences exceed.
         samples: inferences behind these figures.
         interaction_s: mean time between two new actions being executed, if known.
         inaction: share of default ticks, if known.
@@ -57,12 +58,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What must be kept to.
+    """What the number of processes depends on, beside measurements.
 
     Attributes:
         deadline_s: longest interaction time, one tick or more.
         algorithm: of staggering.
-        most: processes; the cores, or any number where latency is injected.
+        most: processes that may run; not limited by the cores where latency is injected.
     """
 
     deadline_s: float
@@ -81,12 +82,12 @@ class Move:
 
 
 class _Look(NamedTuple):
-    """Inference time, and the processes that were called for, without and with the margin."""
+    """Inference time, and the processes that it called for, without and with the margin."""
 
     at: float
     mean_s: float
     needed: int
-    roomy: int
+    with_margin: int
 
 
 class _Growth(NamedTuple):
@@ -106,7 +107,7 @@ class _Ceiling:
 
 
 class AutoScaler:
-    """Decides, about once a second; holds nothing but the memory that keeps it from flapping."""
+    """Decides about once a second."""
 
     def __init__(self) -> None:
         self._stepped = -math.inf
@@ -127,8 +128,8 @@ class AutoScaler:
         Args:
             now: seconds.
             current: processes in force.
-            measured: None if nobody acted, or not all of the processes run yet.
-            limits: to be kept to.
+            measured: None if no process acted, or not all of them run yet.
+            limits: in force.
         """
         away, self._stepped = now - self._stepped > FRESH_S, now
         memory = self._memory
@@ -138,11 +139,11 @@ class AutoScaler:
 
 
 class _Memory:
-    """What was learned since limits or number were last changed by hand, and what follows from it.
+    """What was learned since limits or number were last changed by hand; decides by it.
 
     Attributes:
-        processes: in force after the last move.
-        limits: to be kept to.
+        processes: in force, once the last move is made.
+        limits: in force.
     """
 
     def __init__(self, now: float, processes: int, limits: Limits) -> None:
@@ -168,10 +169,10 @@ class _Memory:
             return None
         if now - self._since < self._wait_s:
             return None
-        needed, roomy = (
+        needed, with_margin = (
             _needed(self.processes, measured, self.limits, margin) for margin in (1.0, MARGIN)
         )
-        self._looks.append(_Look(now, measured.mean_s, needed, roomy))
+        self._looks.append(_Look(now, measured.mean_s, needed, with_margin))
         while len(self._looks) > 1 and self._looks[1].at <= now - SHRINK_S:
             self._looks.popleft()
         self._lift(now)
@@ -203,7 +204,7 @@ class _Memory:
         return self._move(now, useful, why, measured)
 
     def _lift(self, now: float) -> None:
-        """Forget what did not help once it is long ago, or inference takes another time."""
+        """Forget the ceiling after `REMEMBERED_S`, or when inference takes another time."""
         ceiling, last = self._ceiling, self._last(FRESH_S)
         if ceiling is None or self.processes != ceiling.processes or not last:
             return
@@ -213,12 +214,12 @@ class _Memory:
             self._ceiling = None
 
     def _grow(self, now: float, measured: Measured) -> Move | None:
-        """Follow what is called for; in both directions where nothing is known yet."""
+        """Grow if more are called for; the first time shrink, too, and without a wait."""
         at_once, self._at_once = self._at_once, False
         current, last, newest = self.processes, self._last(GROW_S), self._looks[-1]
-        if at_once and newest.roomy < current:
-            why = _reason(measured, self.limits, newest.roomy, "enough")
-            return self._move(now, newest.roomy, why, measured)
+        if at_once and newest.with_margin < current:
+            why = _reason(measured, self.limits, newest.with_margin, "enough")
+            return self._move(now, newest.with_margin, why, measured)
         if not at_once and not (last and all(look.needed > current for look in last)):
             return None
         most, known = self.limits.most, "the most that may run here"
@@ -236,12 +237,12 @@ class _Memory:
         return move
 
     def _shrink(self, now: float, measured: Measured) -> Move | None:
-        """Give back what has not been needed for a minute."""
+        """Give up processes that were not needed for `SHRINK_S`."""
         last = self._last(SHRINK_S)
-        if not last or any(look.roomy >= self.processes for look in last):
+        if not last or any(look.with_margin >= self.processes for look in last):
             return None
-        # Where fewer and fewer are needed, one step at the end is better than many on the way.
-        enough = max(look.roomy for look in self._last(SHRINK_S / 2))
+        # Where the need falls slowly, one step at the end is better than many on the way.
+        enough = max(look.with_margin for look in self._last(SHRINK_S / 2))
         if now < self._floor_until:
             enough = max(enough, self._floor)
         if enough >= self.processes:
@@ -278,11 +279,11 @@ def first_guess(limits: Limits) -> int:
 
 
 def _gain(growth: _Growth, measured: Measured, current: int) -> float:
-    """How many times as often actions can come since a growth, as far as it is to blame."""
+    """How many times as often actions can come since a growth, as far as that is its effect."""
     then, more = growth.measured, current / growth.before
     slower = measured.mean_s / then.mean_s
     if slower > MARGIN * more:
-        # Sharing cores makes N times as many processes N times as slow: this has another reason.
+        # Sharing cores makes N times as many processes at most N times as slow.
         return more
     gain = more / slower
     if then.interaction_s and measured.interaction_s:
@@ -294,18 +295,18 @@ def _needed(current: int, measured: Measured, limits: Limits, margin: float) -> 
     """Processes that inference time and interaction time call for, even if fewer may run."""
     mean = margin * measured.mean_s
     longest = max(mean, margin * measured.longest_s)
-    # Without staggering no number is enough; the mean at least is met.
+    # Without staggering no number is enough: as many as the mean time calls for.
     algorithm = limits.algorithm if limits.algorithm in LIVE else "expected-time"
     needed = processes_needed(mean, longest, limits.deadline_s, algorithm)
-    # New actions are executed once a tick at most: how much is to spare cannot be seen.
+    # New actions are executed once a tick at most, so that a surplus cannot be seen here.
     late = _late(measured, limits)
     return max(needed, math.ceil(current * late - 1e-9) if late > 1.0 else 1)
 
 
 def _late(measured: Measured, limits: Limits) -> float:
-    """The interaction time in units of what is still in time; 0 if it says nothing."""
+    """The interaction time in units of the longest one in time; 0 if it says nothing."""
     if measured.interaction_s is None or limits.algorithm not in LIVE:
-        # Where nobody keeps a distance, processes in step act no more often than one.
+        # Processes that are not staggered act in step, and no more often than one.
         return 0.0
     return measured.interaction_s / (LATE * limits.deadline_s)
 

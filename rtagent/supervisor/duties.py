@@ -1,8 +1,8 @@
 """The duties of a step of the supervisor: an error in one costs neither the others nor the run.
 
-What a duty meets is written by other processes, or refused by the system: memory, descriptors, a
-file of `/proc`. Whatever it raises, the next step comes in a moment and tries again. That must not
-hide a mistake of ours, so it is told as an event, with its traceback.
+A duty may fail over what other processes have written, or over a refusal of the system: memory,
+descriptors, a file of `/proc`. Whatever it raises, the next step tries again a moment later. That
+must not hide a mistake in the code, so the error becomes an event, with its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOLD_EVERY_S = 30.0
 
 
 class Duties:
-    """Does duties, and tells of those that fail."""
+    """Does duties, and reports those that fail."""
 
     def __init__(self, report: Report, clock: Clock) -> None:
         self._report = report
@@ -28,7 +28,7 @@ class Duties:
         self._told_at: dict[str, float] = {}
 
     def do(self, name: str, duty: Callable[[], object]) -> bool:
-        """Do a duty; whether it could be done. An event would call it by its name."""
+        """Do a duty, which events call by `name`; whether it succeeded."""
         try:
             duty()
         except Exception:

@@ -1,8 +1,7 @@
-"""`inference.processes = "auto"`: measures how acting goes, follows what `autoscaler.py` decides.
+"""`inference.processes = "auto"`: measures how acting goes, for `autoscaler.py` to decide.
 
 Everything is read from shared memory in the supervisor's thread, once a second: a window of the
-processes' registrations and of the ledger. What was measured before a change says nothing about
-what is now, so the window begins no earlier than the newest change.
+processes' registrations and of the ledger, which begins no earlier than the newest change.
 """
 
 from __future__ import annotations
@@ -23,25 +22,24 @@ from rtagent.telemetry.stats import StatsReader
 
 EVERY_S = 1.0
 WINDOW_S = 5.0
-"""Measured over so many seconds, and..."""
+"""What is measured covers so many seconds, or longer: `WINDOW_INFERENCES` of one process."""
 WINDOW_INFERENCES = 4
-"""...over at least so many inferences of one process."""
 
 
 def limits_of(
     inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
     *, waits: bool = False,
 ) -> Limits:
-    """What an automatic number of processes must keep to.
+    """The limits of an automatic number of processes.
 
     Args:
         inference: deadline, algorithm, injected latency.
         tick_s: tau_M, the deadline where none is set.
         room: inference processes that the machine has room for.
-        waits: whether inference is mostly waiting, for a policy server.
+        waits: whether inference mostly waits for a policy server.
     """
     deadline = inference.action_deadline_ms
-    # Padding is waited out and keeps no core busy.
+    # A process sleeps through injected latency, and keeps no core busy.
     waits = waits or inference.injected_latency_ms > 0.0
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
@@ -71,7 +69,7 @@ class Scaling:
         self._known: tuple[Limits, float] | None = None
 
     def start_anew(self) -> None:
-        """Forget what was measured: it says nothing about what is now."""
+        """Forget what was measured before a pause of the daemon."""
         self._known = None
 
     def step(
@@ -105,7 +103,7 @@ class Scaling:
         return move
 
     def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
-        """How acting has gone lately; None if nobody has acted."""
+        """How acting has gone lately; None if no process has acted."""
         records = [self._world.metrics.inference[index] for index in running]
         newest = [
             record.registrations.newest(WINDOW_INFERENCES)["latency_ns"] for record in records

@@ -45,14 +45,14 @@ def refuse(*ignored: Any, name: str) -> None:
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-PAST: Any = object()
+SAVED: Any = object()
 HANDLES: Any = None
 
 
 @pytest.mark.process
 def test_a_restore_ends_when_the_run_is_to_stop(keeping: ReplayKeeping) -> None:
     looks = iter([False, True])
-    keeping.begin(PAST, HANDLES, 10, lambda: next(looks))
+    keeping.fill(SAVED, HANDLES, 10, lambda: next(looks))
     assert not keeping.busy
     assert keeping.outcome == {"failed": "given up"}
 
@@ -75,7 +75,7 @@ def test_a_refused_process_is_a_failed_save(
     assert keeping.poll()
     assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
     with pytest.raises(UserError, match="cannot be restored: no process"):
-        keeping.begin(PAST, HANDLES, 10, lambda: False)
+        keeping.fill(SAVED, HANDLES, 10, lambda: False)
 
 
 class Process:
