@@ -61,7 +61,7 @@ class Process:
         answers: descriptor of the pipe that the fork server answers through.
 
     Attributes:
-        failure: why it could not be started, or what ended with it; else None.
+        failure: why it could not be started, or that it ended with the fork server; else None.
     """
 
     def __init__(self, name: str, answers: int) -> None:

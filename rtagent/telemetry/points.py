@@ -1,4 +1,4 @@
-"""Points of a run's curves, and what takes them."""
+"""Points of a run's curves, and the interfaces of what takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Point(NamedTuple):
 
 
 class Sink(Protocol):
-    """What takes points.
+    """A destination of points.
 
     Attributes:
         name: for messages.
@@ -39,7 +39,7 @@ class Sink(Protocol):
 
 
 class Library(Protocol):
-    """What a `Background` sink uses, in its thread alone; every call may wait and may raise."""
+    """A library behind a `Background` sink, used in its thread; calls may wait and raise."""
 
     def write(self, points: Sequence[Point]) -> None: ...
 

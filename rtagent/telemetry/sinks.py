@@ -1,12 +1,12 @@
-"""Where the curves of a run go: TensorBoard's files, and libraries beside them.
+"""The destinations of a run's curves: TensorBoard's files, and libraries.
 
 Why it is correct. One thread, the recorder's, gives points to the sinks and never waits for one.
-TensorBoard's files are written at once; what does not fit on the disk is kept and written later.
-The other two are libraries that may block, on a network for one. Each is used by one thread of its
-own and by nobody else, behind a queue with `WAITING` places: what finds the queue full is counted
-and dropped. A thread tells its trouble by one attribute, which the recorder reads; it is a daemon
-thread, and the process does not wait for it beyond `CLOSE_S`. A library that crashes takes the
-recorder with it, which is started again; the rest of the run does not notice.
+TensorBoard's files are written at once; points that a full disk refuses are kept and written later.
+W&B and MLflow are libraries that may block, for example on a network. Each is used by a thread of
+its own and by no other, behind a queue with `WAITING` places: points that find the queue full are
+counted and dropped. The thread reports a problem in one attribute, which the recorder reads; it is
+a daemon thread, and the process waits for it no longer than `CLOSE_S`. If a library crashes, the
+recorder dies with it and is restarted; the rest of the run is not affected.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from rtagent.telemetry.tensorboard import scalar_record, version_record
 TENSORBOARD_DIR = "tensorboard"
 EVENT_FILE = "events.out.tfevents"
 PARTS = 4
-"""Event files that a recorder writes, one after the other, before the oldest goes."""
+"""Event files of a recorder; with the next one the oldest is removed."""
 WAITING = 256
-"""Pieces that a sink may be behind; at one in five seconds, twenty minutes."""
+"""Writes that a library may be behind: twenty minutes, at one in five seconds."""
 CLOSE_S = 1.0
 """A sink may take so long to finish at the end of the run."""
 KEPT = 4096
-"""Points that are kept for a disk that is full."""
+"""Points that are kept while the disk is full."""
 
 
 class EventFiles:
-    """TensorBoard's event files, of which the oldest go.
+    """TensorBoard's event files, of which the oldest are removed.
 
     Args:
-        folder: where.
+        folder: of the files.
         most_bytes: of all files.
         wall_time: seconds since 1970.
     """
@@ -89,7 +89,7 @@ class Background:
 
     Args:
         name: of the library.
-        start: makes the library ready; called in the thread, again after it failed.
+        start: makes the library ready; called in the thread, and again after a failure.
     """
 
     def __init__(self, name: str, start: Callable[[], Library]) -> None:
@@ -140,7 +140,7 @@ def configured(run: RunConfig) -> list[str]:
 
 
 def check(run: RunConfig) -> None:
-    """Refuse a sink whose package is not there.
+    """Refuse a sink whose package is not installed.
 
     Raises:
         UserError: one line that says what to install.

@@ -1,7 +1,7 @@
-"""What figures mean: is it in time, at what cost, learning, broken; even, and on schedule.
+"""What figures mean: is the agent in time, at what cost, learning; is anything broken?
 
-Pure: figures and status in, sentences out. The page, `rtagent watch` and whoever reads `/v1/stats`
-show these; every threshold stands here and nowhere else.
+Pure: figures and status in, sentences out. The page, `rtagent watch` and `/v1/stats` show these;
+every threshold stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MUCH_DISAGREEMENT = 0.5
 SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
 WINDOW_S = 60.0
-"""Figures cover no more."""
+"""The longest time that figures cover."""
 EVEN = 0.1
 """Up to here, exclusive, the coefficient of variation of interaction times is even ..."""
 UNEVEN = 0.3
@@ -53,7 +53,7 @@ def verdicts(stats: Stats, status: Document) -> Verdicts:
 
 
 def acting(stats: Stats, status: Document) -> Verdict:
-    """Is it acting in time? What keeps the world itself from its ticks comes first."""
+    """Is it acting in time? A world that does not keep its own rate comes first."""
     world = _world(stats, status)
     if world is not None:
         return world
@@ -70,7 +70,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
     share = f"inaction {_percent(inaction)} {window}"
     rate, deadline = stats.clock.target_rate_hz, _deadline_ms(status)
     if rate and deadline and deadline > 1e3 / rate:
-        # With a deadline of several ticks the agent need not act on each of them.
+        # With a deadline of several ticks the agent need not act on each tick.
         interval = stats.actions.interaction_ms.mean
         if interval is None:
             return Verdict("none", "Not known yet", f"Nobody has acted {window}")
@@ -87,7 +87,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
 
 
 def lateness(stats: Stats) -> Verdict:
-    """What does being late cost? How old actions are, and how often that makes them other ones."""
+    """What does being late cost? How old actions are, and how often others would be chosen now."""
     delay, rate = stats.actions.delay_ticks.mean, stats.clock.target_rate_hz
     if delay is None:
         return Verdict("none", "Not known yet", f"No action {_window(stats)}")
@@ -103,7 +103,7 @@ def lateness(stats: Stats) -> Verdict:
 
 
 def learning(stats: Stats) -> Verdict:
-    """Is it learning? A trend is told only where `rtagent.telemetry.trend` finds one."""
+    """Is it learning? A trend is named only if `rtagent.telemetry.trend` finds one."""
     value, rate = stats.episodes.mean_return_100, stats.learning.updates_per_s
     returned = "no episode has ended yet" if value is None else f"return {value:.2f}"
     if not stats.learning.processes:
@@ -221,7 +221,7 @@ def _world(stats: Stats, status: Document) -> Verdict | None:
 
 
 def _window(stats: Stats) -> str:
-    """What the figures cover: a change of the settings begins them anew."""
+    """The time that the figures cover, which begins anew when settings change."""
     seconds, uptime = stats.clock.window_s, stats.clock.uptime_s
     if seconds is not None and seconds < WINDOW_S:
         return f"in the {seconds:.0f} s since the settings changed"
@@ -263,7 +263,7 @@ def _percent(share: float) -> str:
     percent = 100.0 * share
     if 0.0 < percent < 100.0:
         percent = min(max(percent, 0.01), 99.99)
-    # Nearly all is not all, and nearly nothing not nothing.
+    # Nearly all must not read as all, nor nearly nothing as nothing.
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"
 
