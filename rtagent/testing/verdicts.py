@@ -13,9 +13,9 @@ from rtagent.testing.findings import Findings
 from rtagent.testing.report import Check, Verdict
 
 SHOWN = 3
-"""Different problems of one kind that are told."""
+"""Different problems of one kind that are named."""
 QUIET = 0.25
-"""A machine that wakes up later than this part of a tick cannot time a step."""
+"""A machine that wakes up later than this share of a tick cannot time a step."""
 
 NOT_REACHED = "not reached"
 
@@ -29,7 +29,7 @@ def judge(findings: Findings) -> list[Check]:
 
 
 def _step_time(found: Findings) -> Judged:
-    """p99 of a step against the tick, the machine's own lateness beside it."""
+    """Compare p99 of a step with the tick, unless the machine itself is too late."""
     if not found.steps_s or not found.rate_hz:
         return "skip", NOT_REACHED
     tick = 1.0 / found.rate_hz
@@ -54,7 +54,7 @@ def _step_time(found: Findings) -> Judged:
 
 
 def _reset_time(found: Findings) -> Judged:
-    """The time that the world stands still between two episodes."""
+    """Compare the time that the world stands still between two episodes with the tick."""
     if not found.resets_s or not found.rate_hz:
         return "skip", NOT_REACHED
     longest = max(found.resets_s)
@@ -191,6 +191,6 @@ def _ms(seconds: float) -> str:
 
 
 def _round_down(value: float) -> float:
-    """To two digits that a person would write."""
+    """Down to two significant digits."""
     digit = 10.0 ** (np.floor(np.log10(value)) - 1)
     return float(np.floor(value / digit) * digit)
