@@ -22,6 +22,7 @@ from rtagent.processes.launch import ForkServer
 from rtagent.processes.limit import check_processes, most_processes
 from rtagent.processes.scheduling import prefer_supervisor
 from rtagent.r3.coordinator import Coordinator
+from rtagent.supervisor.autoscaler import first_guess
 from rtagent.supervisor.checkpoint_requests import CheckpointRequests
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.command_handler import CommandHandler, Desired
@@ -29,7 +30,7 @@ from rtagent.supervisor.commands import Inbox, PendingChanges
 from rtagent.supervisor.live_settings import check_size
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 from rtagent.supervisor.replay_keeping import ReplayKeeping, ReplaySource
-from rtagent.supervisor.scaling import Scaling, first_number
+from rtagent.supervisor.scaling import Scaling, limits_of
 from rtagent.supervisor.staffing import starter_of
 from rtagent.supervisor.startup import find_shapes, publish_first_weights
 from rtagent.supervisor.status import Report
@@ -176,10 +177,9 @@ def _fill(run: Run, source: ReplaySource | None) -> None:
     """Write what the first worker needs: settings, the replay's first content, weights."""
     setup, world, handles = run.setup, run.world, run.memory.handles
     desired = setup.desired
-    desired.scale(first_number(
-        desired.config.inference, world.blueprint.tick_seconds, run.room,
-        waits=desired.config.policy.remote is not None,
-    ))
+    if desired.config.inference.processes == "auto":
+        limits = limits_of(desired.config, world.blueprint.tick_seconds, run.room)
+        desired.scale(first_guess(limits))
     desired.publish(world.control)
     state = desired.current
     world.stagger.reset(state.inference.algorithm, setup.clock.now(), state.processes)

@@ -164,9 +164,9 @@ class Loop:
 
     def _scale(self, now: float) -> None:
         """Follow the automatic number of inference processes."""
-        inference, workers = self._desired.config.inference, self._children.of("inference")
         move = self._parts.scaling.step(
-            now, inference, self._desired.current.processes, workers, self._parts.room
+            now, self._desired.config, self._desired.current.processes,
+            self._children.of("inference"), self._parts.room,
         )
         if move is None:
             return

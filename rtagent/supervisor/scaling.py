@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from rtagent.clock import NANO, Clock
-from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
+from rtagent.config import Config
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
-from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move, first_guess
+from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move
 from rtagent.supervisor.child import Child, State
 from rtagent.telemetry.stats import StatsReader
 
@@ -26,36 +26,22 @@ WINDOW_S = 5.0
 WINDOW_INFERENCES = 4
 
 
-def limits_of(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
-    *, waits: bool = False,
-) -> Limits:
+def limits_of(config: Config, tick_s: float, room: int) -> Limits:
     """The limits of an automatic number of processes.
 
     Args:
-        inference: deadline, algorithm, injected latency.
+        config: in force.
         tick_s: tau_M, the deadline where none is set.
         room: inference processes that the machine has room for.
-        waits: whether inference mostly waits for a policy server.
     """
-    deadline = inference.action_deadline_ms
-    # A process sleeps through injected latency, and keeps no core busy.
-    waits = waits or inference.injected_latency_ms > 0.0
+    inference, deadline = config.inference, config.inference.action_deadline_ms
+    # Who waits for a policy server, or sleeps through injected latency, keeps no core busy.
+    waits = config.policy.remote is not None or inference.injected_latency_ms > 0.0
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
         algorithm=inference.algorithm,
         most=max(1, room if waits else min(room, len(os.sched_getaffinity(0)))),
     )
-
-
-def first_number(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
-    *, waits: bool = False,
-) -> int:
-    """Inference processes to start with, before anything is measured."""
-    if inference.processes != "auto":
-        return inference.processes
-    return first_guess(limits_of(inference, tick_s, room, waits=waits))
 
 
 class Scaling:
@@ -73,27 +59,24 @@ class Scaling:
         self._known = None
 
     def step(
-        self, now: float, inference: InferenceConfig, current: int, workers: Iterable[Child],
-        room: int = MAX_INFERENCE_PROCESSES,
+        self, now: float, config: Config, current: int, workers: Iterable[Child], room: int
     ) -> Move | None:
         """What to change now, if anything.
 
         Args:
             now: seconds.
-            inference: in force.
+            config: in force.
             current: number of processes that is wanted.
             workers: the inference processes.
             room: inference processes that the machine has room for.
         """
-        if inference.processes != "auto" or now < self._next:
+        if config.inference.processes != "auto" or now < self._next:
             return None
         self._next = now + EVERY_S
-        limits = limits_of(
-            inference, self._world.blueprint.tick_seconds, room,
-            waits=self._world.config.policy.remote is not None,
-        )
-        if (limits, inference.injected_latency_ms) != self._known:
-            self._known, self._changed_at = (limits, inference.injected_latency_ms), now
+        limits = limits_of(config, self._world.blueprint.tick_seconds, room)
+        known = limits, config.inference.injected_latency_ms
+        if known != self._known:
+            self._known, self._changed_at = known, now
             self._scaler.reset()
         running = [child.index for child in workers if child.state is State.RUNNING]
         measured = self._measure(now, running) if len(running) == current else None

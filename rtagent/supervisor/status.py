@@ -37,11 +37,6 @@ CLOSE_LIMIT_S = 1.0
 _log = logging.getLogger("rtagent")
 
 
-def wall_clock() -> datetime:
-    """The time of day, for people."""
-    return datetime.now(UTC)
-
-
 class Report:
     """Writes the status document whenever something in it has changed, and keeps the events.
 
@@ -57,7 +52,8 @@ class Report:
 
     def __init__(
         self, run_id: str, clock: Clock, url: str | None = None, events: Path | None = None,
-        events_bytes: int = MOST_BYTES, time_of_day: Callable[[], datetime] = wall_clock,
+        events_bytes: int = MOST_BYTES,
+        time_of_day: Callable[[], datetime] = lambda: datetime.now(UTC),
         suspended: Callable[[], float] = suspended_s,
     ) -> None:
         self._run_id = run_id

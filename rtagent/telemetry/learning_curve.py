@@ -42,12 +42,10 @@ class Episodes:
     Attributes:
         seconds: (n,) from the first tick of the run to the episode's end.
         returns: (n,).
-        lengths: (n,) ticks.
     """
 
     seconds: Floats
     returns: Floats
-    lengths: Floats
 
 
 class History:
@@ -82,15 +80,13 @@ class History:
 
 def read_episodes(path: Path) -> Episodes:
     """The episodes in the recorder's file and its predecessor; none if there is no file."""
-    rows: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, float]] = []
     for each in (older(path), path):
         with suppress(FileNotFoundError), open(each, newline="") as file:
             rows += (
-                (float(row["seconds"]), float(row["return"]), float(row["length"]))
-                for row in csv.DictReader(file)
+                (float(row["seconds"]), float(row["return"])) for row in csv.DictReader(file)
             )
-    columns = np.array(rows, np.float64).reshape(-1, 3).T
-    return Episodes(*columns)
+    return Episodes(*np.array(rows, np.float64).reshape(-1, 2).T)
 
 
 def moving_mean(values: Floats, window: int) -> Floats:

@@ -137,9 +137,10 @@ class Recorder:
         episodes = self._finished_since(self._events_tick)
         for each in episodes:
             self._events_tick = int(each["end_tick"])
-            values = {"episode/return": each["return"], "episode/length": each["length"]}
             at = self._wall_time_of(self._ns_of(self._events_tick))
-            yield Point(at, self._events_tick, {tag: float(value) for tag, value in values.items()})
+            yield Point(at, self._events_tick, {
+                "episode/return": float(each["return"]), "episode/length": float(each["length"]),
+            })
 
     def _decided(self) -> Iterator[Point]:
         for each in self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]:

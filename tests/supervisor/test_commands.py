@@ -212,13 +212,6 @@ def test_whether_as_many_run_as_are_wanted(states: list[State], count: int, so_m
     assert running(workers(*states), count) is so_many
 
 
-def test_one_that_failed_is_named() -> None:
-    children = workers(State.RUNNING, State.FAILED)
-    children[1].last_error = "out of memory"
-    with pytest.raises(NotInForce, match="it stays, but inference 1 failed: out of memory; "):
-        running(children, 2)
-
-
 def test_those_on_their_way_are_named_with_their_states() -> None:
     assert on_their_way(workers(State.RUNNING, State.STOPPED)) == ""
     two = workers(State.STARTING, State.RUNNING, State.BACKOFF)

@@ -165,11 +165,6 @@ def test_a_file_of_another_user_than_its_directory_s_is_refused(tmp_path: Path) 
     assert read_private(path, "go away") == b"x" * 64
 
 
-def test_release_without_an_announcement(tmp_path: Path) -> None:
-    StateDir(tmp_path).release()
-    StateDir(tmp_path).release()
-
-
 def test_path_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -14,11 +14,6 @@ from tests.telemetry.counted_run import AGENT, CAPACITY, PERIOD_NS, START_NS, Ru
 MOST = 100
 
 
-@pytest.fixture
-def run() -> Run:
-    return Run()
-
-
 def tick(run: Run, first: int, stop: int) -> None:
     for number in range(first, stop):
         run.tick(number, AGENT, number - 1)

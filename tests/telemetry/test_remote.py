@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from rtagent.telemetry.figures.acting import Remote
-from rtagent.telemetry.figures.declaration import as_json, example
+from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.remote import in_a_line
 from rtagent.telemetry.verdicts import acting
 from tests.telemetry.counted_run import Run
@@ -49,7 +47,3 @@ def test_times_are_means_of_who_runs_and_counts_are_of_all() -> None:
     assert in_a_line(found) == "connected, 60.0 ms on the network, 85.0 ms computing, 2 in flight"
     assert "1.5 ms in its queue" in in_a_line(replace(found, queue_ms=1.5))
     assert in_a_line(replace(found, connected=False)) == "no policy server answers"
-
-
-def test_the_example_is_one() -> None:
-    assert Remote(**example(Remote)).compute_ms == pytest.approx(80.3)
