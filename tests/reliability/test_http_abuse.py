@@ -23,14 +23,15 @@ from benchmarks.http_client import Client, Polls, request_text
 from benchmarks.process_figures import resident_bytes
 from benchmarks.raw_ledger import DEFAULT, Ledger, Recount
 from tests.conftest import eventually
+from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
 CAPACITY = 20_000
 RATE_HZ = 60.0
-SETTINGS = (
-    "--set", "env.id=CartPole-v1", "--set", f"env.rate_hz={RATE_HZ}", "--set",
-    f"replay.capacity={CAPACITY}", "--set", "learning.processes=0",
+OPTIONS = options(
+    "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", f"replay.capacity={CAPACITY}",
+    "learning.processes=0",
 )
 PHASE_S = 3.0
 ROUNDS = 4
@@ -41,7 +42,7 @@ EVIL = "http://evil.example"
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
-    with RunningDaemon(*SETTINGS) as running:
+    with RunningDaemon(*OPTIONS) as running:
         yield running
 
 

@@ -23,12 +23,12 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.faults import mapped_bytes, open_descriptors
 from tests.conftest import eventually
 
-from .watching import await_ticks
+from .watching import await_ticks, options
 
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = (
+OPTIONS = options(
     "env.id=benchmarks.injected:Injected-v0", "policy.factory=benchmarks.injected:Policy",
     "inference.processes=2", "learning.processes=0", "replay.capacity=20000",
     "run.tensorboard=false",
@@ -67,9 +67,8 @@ class House:
             self.daemon.__exit__(None, None, None)
             self.daemon = None
         if self.daemon is None:
-            settings = [word for each in SETTINGS for word in ("--set", each)]
             silent = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh", str(self.log))
-            self.daemon = RunningDaemon(*settings, environ=self._environ, under=silent)
+            self.daemon = RunningDaemon(*OPTIONS, environ=self._environ, under=silent)
             self.daemon.__enter__()
         return self.daemon
 
