@@ -35,7 +35,7 @@ def limits_of(config: Config, tick_s: float, room: int) -> Limits:
         room: inference processes that the machine has room for.
     """
     inference, deadline = config.inference, config.inference.action_deadline_ms
-    # Who waits for a policy server, or sleeps through injected latency, keeps no core busy.
+    # Inference that waits for a policy server, or for injected latency, keeps no core busy.
     waits = config.policy.remote is not None or inference.injected_latency_ms > 0.0
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),

@@ -112,7 +112,7 @@ def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
 
 def test_pausing_and_the_size_of_a_batch(pair: Runtime) -> None:
     assert pair.set_learning(paused=True)["paused"] is True
-    # What was under way when the learners were told is applied; after that nothing is.
+    # Gradients that were under way at the change are applied; after that none is.
     eventually(lambda: still(pair), "nobody updates")
     assert pair.set_learning(paused=False, batch_size=8)["batch_size"] == 8
     learns(pair)
@@ -220,7 +220,7 @@ def test_acting_and_learning_by_turns_outlive_each_other(run: Runtimes) -> None:
         assert updates(runtime) <= shared.answered <= shared.permitted <= acted.inferences
         for name in ("learner 0", "inference 0"):
             victim, before = role(runtime, name)["pid"], acted.inferences
-            # Who is stopped is silent as a dead one, and the supervisor takes longer to see it.
+            # A stopped process is as silent as a dead one, and is noticed later.
             os.kill(victim, signal.SIGSTOP if name == "learner 0" else signal.SIGKILL)
             eventually(lambda n=before: acted.inferences > n + 1, "acting goes on")
             if name == "learner 0":

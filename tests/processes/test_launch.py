@@ -1,4 +1,4 @@
-"""The fork server and its children: refused, killed, stopped, and told to end by a terminal."""
+"""The fork server and its children: refused, killed, stopped, and sent a terminal's signals."""
 
 from __future__ import annotations
 
@@ -230,11 +230,11 @@ def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
 def test_two_fork_servers_do_not_know_each_other(light: None) -> None:
     with ForkServer() as one:
         with ForkServer() as other:
-            mine, my_voice = start_sleeper(one)
+            mine, my_pipe = start_sleeper(one)
             theirs, _ = start_sleeper(other)
         assert ended(theirs) == -signal.SIGKILL
         assert mine.is_alive()
-        assert not my_voice.poll(0)
+        assert not my_pipe.poll(0)
 
 
 @pytest.mark.process

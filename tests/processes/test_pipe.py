@@ -1,4 +1,4 @@
-"""The line between a child and the supervisor: whole messages, and nobody waits."""
+"""The pipe between a child and the supervisor: messages arrive whole, and no end waits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_who_may_wait_gets_through_when_the_other_listens_again(
 def test_the_end_is_told_after_the_last_word(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     theirs.send("last")
-    # Nobody will ever read this; it must not cost what was said.
+    # This is never read, which must not cost the message before it.
     ours.send("unread")
     theirs.close()
     assert theirs.closed

@@ -24,7 +24,7 @@ class Manager:
 
     @property
     def heard(self) -> list[str]:
-        """Everything that has been said since the last look."""
+        """The messages since the last call."""
         messages = []
         while True:
             try:
@@ -147,9 +147,9 @@ def test_no_sign_of_life_while_a_role_is_silent(at_path: Manager) -> None:
         told.step(clock.now(), "running", fresh)
         pings += [clock.now()] * at_path.heard.count("WATCHDOG=1")
         clock.advance(0.1)
-    # Due at 10, given as soon as everybody beats again.
+    # Due at 10, and sent as soon as all heartbeats are fresh again.
     assert pings == pytest.approx([0.0, 25.0, 35.0], abs=0.2)
-    # The heartbeats are looked at when a sign of life is due, not at each step.
+    # The heartbeats are checked when a sign of life is due, not at each step.
     assert not [now for now in asked if 0.2 < now < 9.8 or 25.2 < now < 34.8]
 
 

@@ -72,7 +72,7 @@ class Machine:
             late = self.late_s()
             ready = late + REHEARSAL_S
             spare = self.ahead.seconds + self.event_late_s
-            # Who wakes up after the event is awake for none of it.
+            # A process that wakes up after the event was not awake ahead of it.
             self.ahead.note(late, ready, max(0.0, spare - late))
             self.in_time.append(ready <= spare)
         self.ahead.choose()

@@ -2,7 +2,7 @@
 
 Where mounting is permitted it is a small file system of its own. Where it is not, the processes
 that write are limited to tiny files, and the directory loses its write permission, in which case
-root must give up its right to write all the same.
+root must give up its capability to write all the same.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Disk(Protocol):
         """Give the room back."""
 
     def forbid(self) -> None:
-        """Let nobody write."""
+        """Make it read-only."""
 
     def allow(self) -> None:
-        """Let everybody write again."""
+        """Make it writable again."""
 
 
 class MountedDisk:
@@ -85,7 +85,7 @@ class MountedDisk:
 
 
 class LimitedDisk:
-    """A folder like any other, and limits on those who write to it."""
+    """An ordinary folder, and limits on the processes that write to it."""
 
     full = "File too large"
     read_only = "Permission denied"

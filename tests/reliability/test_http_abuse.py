@@ -1,4 +1,4 @@
-"""Whoever means ill over HTTP is refused, changes nothing, and does not disturb the acting."""
+"""Malicious HTTP clients are refused, change nothing, and do not disturb acting."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ EXPECTED = {
 
 
 def state(daemon: RunningDaemon) -> dict[str, Any]:
-    """What somebody could have changed."""
+    """Everything that a request could have changed."""
     inference = daemon.get("/v1/inference")
     return {
         "config": daemon.get("/v1/config"),

@@ -39,7 +39,7 @@ REFUSED_S = 1.0
 
 
 class House:
-    """The daemon that everything is done to, and what is looked at."""
+    """The daemon into which everything is injected, and what the tests inspect."""
 
     def __init__(self, folder: Path) -> None:
         self.injected = folder / "injected"
@@ -103,7 +103,7 @@ class House:
         return {each["name"]: each["restarts"] for each in self.open().status()["roles"]}
 
     def replaced(self, names: frozenset[str], before: dict[str, int]) -> bool:
-        """Whether these have begun another life; perhaps nobody can say so at the moment."""
+        """Whether these were restarted, as far as the service answers at the moment."""
         try:
             after = self.restarts()
         except httpx.TransportError:
@@ -171,7 +171,7 @@ def error_is_shown(name: str, text: str) -> Callable[[House], object]:
 
 
 def told_shortly(kind: str) -> Callable[[House], object]:
-    """Events of a kind were told, each of bounded length."""
+    """There are events of this kind, each of bounded length."""
 
     def holds(house: House) -> None:
         eventually(lambda: house.told(kind), f"{kind} is told")
@@ -186,7 +186,7 @@ def everybody_pauses(house: House) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(PAUSE_S)
-    # The supervisor last: nobody is still stopped when it looks again.
+    # The supervisor last: no other is still stopped when it checks them again.
     for pid in reversed(pids):
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: house.told("paused"), "the supervisor has noticed")
@@ -240,7 +240,7 @@ def deaf_supervisor(house: House) -> None:
 
 
 def counts_what_was_dropped(house: House) -> None:
-    """The next event says how many were not heard."""
+    """The next event says how many were dropped."""
     house.inject("environment", "context().event('heard')")
     eventually(lambda: house.told("heard"), "it is heard again")
     assert house.told("heard")[0]["events_dropped_before"] > 100

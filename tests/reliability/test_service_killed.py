@@ -32,7 +32,7 @@ OPTIONS = options(
 
 
 def service_of(daemon: RunningDaemon) -> dict[str, Any]:
-    """The service as its successor describes it; {} while nobody answers."""
+    """The service's own entry in the status; {} while it does not answer."""
     try:
         return next(r for r in daemon.status()["roles"] if r["role"] == "service")
     except httpx.TransportError:
@@ -71,7 +71,7 @@ def test_killed_at_random(machine: Machine) -> None:
         away |= meanwhile
         versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
         newer += int(versions.max() - versions.min()) if len(versions) else 0
-    # New weights act while nobody serves, and no more ticks are lost than at other times.
+    # New weights act while there is no service, and no more ticks are lost than at other times.
     assert newer > 0
     usual = lost[~away & (rows["tick"] > RATE_HZ)].mean()
     assert lost[away].mean() <= usual + 0.1

@@ -1,4 +1,4 @@
-"""What a terminal and `timeout` send to everybody: the supervisor alone decides how it ends."""
+"""Signals of a terminal or `timeout` to a whole group: the supervisor alone ends the run."""
 
 from __future__ import annotations
 

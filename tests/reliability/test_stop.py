@@ -29,7 +29,7 @@ OPTIONS = options(
 
 
 def open_stream(daemon: RunningDaemon) -> socket.socket:
-    """An event stream that somebody has begun to read."""
+    """An event stream whose client has begun to read."""
     address = urlsplit(daemon.url)
     stream = socket.create_connection((address.hostname, address.port), timeout=10)
     stream.sendall(

@@ -88,7 +88,7 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
         eventually(lambda: len(in_session(daemon.pid)) >= processes, "they are there")
         daemon.kill()
         daemon.wait()
-        # Whoever has just begun must get as far as to look for its parent.
+        # A process that has just begun ends when it checks whether its parent lives.
         eventually(lambda: not in_session(daemon.pid), "every process is gone")
     finally:
         for pid in in_session(daemon.pid):
@@ -96,7 +96,7 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
 
 
 def in_session(session: int) -> set[int]:
-    """The living processes of a session: whoever has lost its parent stays in it."""
+    """The living processes of a session, in which those without a parent stay."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:

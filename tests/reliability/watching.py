@@ -1,4 +1,4 @@
-"""What the tests of a real daemon look at."""
+"""How the tests of a real daemon watch it."""
 
 from __future__ import annotations
 

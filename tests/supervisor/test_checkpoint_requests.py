@@ -1,4 +1,4 @@
-"""What becomes of checkpoints that were asked for."""
+"""Requests for checkpoints, and how each is answered."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage
         assert not child.start_if_due(child.start_at - 0.01)
         now = child.start_at
         assert child.start_if_due(now)
-        # Nobody is told that it works before it does.
+        # It is not shown as running before it is.
         assert (child.state, child.describe()["state"]) == (State.STARTING, "failed")
     child.mark_ready(now)
     assert (child.failing, child.describe()["state"]) == (False, "running")

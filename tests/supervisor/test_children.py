@@ -1,4 +1,4 @@
-"""The processes of a run: what their own functions say; their lives are tested with the daemon."""
+"""The processes of a run, without real ones: time limits, messages, deaths."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
     for role, index in workers:
         children.add(role, index, 100.0)
-    # Whoever starts has time.
+    # A process that starts has time.
     assert children.fresh(100.0 + BOOT_LIMIT_S)
     assert not children.fresh(101.0 + BOOT_LIMIT_S)
 
@@ -201,14 +201,14 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     beat("environment", 0, 209.0)
     beat("inference", 1, 209.0)
     assert children.fresh(210.0)
-    # Whoever only watches is not missed.
+    # A recorder is not needed.
     recorder, second = children.of("recorder")[0], children.of("inference")[1]
     recorder.state = State.FAILED
     assert children.fresh(210.0)
     for state, fresh in ((State.FAILED, False), (State.BACKOFF, False), (State.RUNNING, True)):
         second.state = state
         assert children.fresh(210.0) is fresh
-    # Nobody misses those who have been sent away.
+    # Processes that were told to leave are not needed.
     children.stop(210.0)
     assert children.fresh(500.0)
 
@@ -398,7 +398,7 @@ def test_after_a_pause_of_everybody_nobody_is_late(
     for now in (100.0, 100.1, 190.0):
         ward.step(now)
     assert ward.signals == []
-    # Whoever stays silent after that is late from then on.
+    # After that, silence counts again.
     now = 190.0
     while now < 190.0 + BOOT_LIMIT_S + 0.5 and not ward.signals:
         now += 0.1

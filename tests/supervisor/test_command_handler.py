@@ -1,4 +1,4 @@
-"""Carrying out commands, with everything around it played by the test."""
+"""Carrying out commands, with stubs of everything around the handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands: each is taken once, and nobody waits for an answer that never comes."""
+"""Commands: each is taken once, and each gets an answer."""
 
 from __future__ import annotations
 

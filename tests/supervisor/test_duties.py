@@ -1,4 +1,4 @@
-"""An error in one duty of the supervisor is told, and costs nothing else."""
+"""An error in a duty of the supervisor is reported, and affects nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of what a step of the supervisor does, with everything around it played by the test."""
+"""The order of the duties in a step of the supervisor, with stubs of everything around it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Played:
         )
         self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
         children = Children(new_metrics(), lambda *key: self._start, report, 0.02, 0, ENV)
-        # What it says is no matter here.
+        # Its messages do not matter here.
         children.listen = lambda *ignored: iter(())  # type: ignore[method-assign]
         children.add("inference", 0, clock.now())
         (self.child,) = children
@@ -55,7 +55,7 @@ class Played:
 
 
 def test_who_leaves_before_it_is_sent_away_at_the_end_has_not_died() -> None:
-    """A signal to the whole group reaches a process sooner than a step reaches its order."""
+    """A signal to the whole group may end a process before the step that tells it to leave."""
     played = Played()
     played.inbox.stop_requested = True
     played.process.exitcode = 0

@@ -1,4 +1,4 @@
-"""Who takes part in staggering, as processes start, die and start again."""
+"""The members of the staggering, as processes start, die and are restarted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_new_processes_get_slots_once_they_act(scene: Scene) -> None:
     scene.children.append(Child("inference", 3, lambda pipe: None, state=State.STARTING))
     generation = scene.world.stagger.generation
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2)
-    # The slots of those who act stay where they are.
+    # The slots of the processes that act stay where they are.
     assert scene.world.stagger.generation == generation
     scene.children[3].state = State.RUNNING
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2, 3)

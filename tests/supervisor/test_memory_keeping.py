@@ -1,4 +1,4 @@
-"""What the coordinator decides is carried out, and a lack of memory is told once."""
+"""The coordinator's decisions are carried out, and a lack of memory is reported once."""
 
 from __future__ import annotations
 

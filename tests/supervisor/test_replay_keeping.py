@@ -106,7 +106,7 @@ class Stage:
         return self.process
 
     def after(self, seconds: float) -> list[str]:
-        """What the process has been told after some time more."""
+        """Everything that was asked of the process, after some more time."""
         self.clock.advance(seconds)
         self.keeping.poll()
         return self.process.asked

@@ -180,7 +180,7 @@ def test_whether_it_is_held_is_asked_of_the_lock(tmp_path: Path) -> None:
     assert is_held(tmp_path) is True
     held.release()
     assert is_held(tmp_path) is False
-    # Who asks does not keep anybody out.
+    # Asking does not keep a daemon out.
     StateDir(tmp_path).release()
 
 
@@ -190,6 +190,6 @@ def test_who_only_asks_does_not_keep_a_daemon_from_starting(
     StateDir(tmp_path).release()
     descriptor = os.open(tmp_path / "lock", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    # Who asks is done while the daemon waits to look again.
+    # The other process lets go while the daemon waits to try again.
     monkeypatch.setattr(time, "sleep", lambda seconds: os.close(descriptor))
     StateDir(tmp_path).release()

@@ -1,4 +1,4 @@
-"""The report: events with their times, in the status and on disk, and what is lost is said."""
+"""The report: events with their times, in the status and on disk, and reports of lost ones."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_inaction_and_delay_are_kept() -> None:
 
 
 def overlapping_labels(axis: Any) -> list[str]:
-    """Labels of a vertical axis that stand on top of the one before."""
+    """Labels of a vertical axis that overlap the label below."""
     axis.figure.canvas.draw()
     boxes = sorted(
         (label.get_window_extent().y0, label.get_window_extent().y1, label.get_text())

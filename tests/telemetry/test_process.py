@@ -25,7 +25,7 @@ from rtagent.telemetry.process import EPISODES_HEAD, PERIOD_S, Recorder, mend_ta
 from tests.conftest import make_blueprint
 
 NOON = 1_700_000_000.0
-"""What the clock on the wall shows when the virtual clock shows 0."""
+"""Time of day, seconds since 1970, when the virtual clock shows 0."""
 
 
 class Run:
@@ -192,7 +192,7 @@ def test_the_oldest_episodes_go_when_their_files_are_full(run: Run) -> None:
     assert 200 < sum(file.stat().st_size for file in files) <= 400 + 2 * len(EPISODES_HEAD)
     kept = read_episodes(table).seconds
     assert list(kept) == pytest.approx([(tick + 1) / 60 for tick in ticks[-len(kept) :]], abs=0.1)
-    # Who takes over goes on behind the last episode, even where the new file is not begun yet.
+    # A restarted recorder continues after the last episode, even if the new file is not begun yet.
     table.rename(older(table))
     run.recorder = run.start()
     run.recorder.record()

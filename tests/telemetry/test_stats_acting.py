@@ -288,7 +288,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     run.world.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
     declared = {"value": 6.0, "kind": "bound", "unit": "reward"}
     assert run.figures().regret["inaction"] == declared
-    # Who declares less than it pays is not believed.
+    # A declared range that rewards exceed does not count.
     run.world.blueprint = replace(run.blueprint, reward_range=(0.0, 1.0))
     assert run.figures().regret["inaction"] == seen
 

@@ -1,4 +1,4 @@
-"""The trend of returns: a stated test, told apart from chance."""
+"""The trend of returns: its test, and that chance alone is seldom called a trend."""
 
 from __future__ import annotations
 
