@@ -102,7 +102,7 @@ class Process:
         self._signal(signal.SIGKILL)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most `timeout` seconds if that is given."""
+        """Wait until it has ended; at most `timeout` seconds for each answer, if that is given."""
         while self.is_alive() and _readable(self._answers, timeout):
             pass
 

@@ -158,7 +158,7 @@ def test_a_checkpoint_is_written_when_asked_for(pair: Runtime) -> None:
     assert any((answer["path"].parents[1] / "replay").iterdir())
 
 
-def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
+def test_a_killed_learner_does_not_stop_the_other_without_turns(pair: Runtime) -> None:
     pair.set_learning(order="first-come")
     for index in (0, 1, 0):
         each_applies(pair, 2, 5)
@@ -179,7 +179,7 @@ def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
     assert np.isfinite(flat).all()
 
 
-def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> None:
+def test_a_stopped_learner_loses_its_turn_and_is_then_replaced(run: Runtimes) -> None:
     with run(*POLE, "learning.processes=2", "learning.lease_s=0.3") as runtime:
         each_applies(runtime, 2, 5)
         pid = role(runtime, "learner 0")["pid"]
@@ -210,7 +210,7 @@ def test_new_weights_act_and_the_learners_state_survives_a_restart(
         assert np.abs(state.current.weights - state.target).sum() > 0
 
 
-def test_acting_and_learning_by_turns_outlive_each_other(run: Runtimes) -> None:
+def test_acting_and_learning_by_turns_survive_each_others_death(run: Runtimes) -> None:
     by_turns = ("inference.algorithm=sequential-infer-learn", "learning.processes=1")
     settings = (*POLE, *by_turns, "learning.lease_s=0.5")
     with run(*settings) as runtime:

@@ -25,7 +25,7 @@ from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
 LIMIT_S = 180.0
 
 
-def test_a_fork_server_first_gets_all_descriptors_that_it_may_have(
+def test_the_descriptor_limit_is_raised_before_a_fork_server_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
@@ -152,7 +152,7 @@ def test_a_fork_server_without_descriptors_goes_on(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_an_owner_without_descriptors_is_told_and_keeps_none(server: ForkServer) -> None:
+def test_an_owner_without_descriptors_gets_an_error_and_leaks_none(server: ForkServer) -> None:
     before = open_descriptors()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
@@ -190,7 +190,7 @@ def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_a_stopped_fork_server_delays_nobody_and_is_woken(server: ForkServer) -> None:
+def test_a_stopped_fork_server_delays_no_caller_and_is_woken(server: ForkServer) -> None:
     ended(server.spawn(leave, 0, name="first"))
     os.kill(server.pid, signal.SIGSTOP)
     start = time.monotonic()
@@ -205,7 +205,7 @@ def test_a_stopped_fork_server_delays_nobody_and_is_woken(server: ForkServer) ->
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_what_a_terminal_sends_to_everybody_is_for_the_owner(
+def test_the_fork_server_ignores_the_signals_of_a_terminal(
     light: None, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for pause_s in (0.0, 0.01, 0.05):
@@ -219,7 +219,7 @@ def test_what_a_terminal_sends_to_everybody_is_for_the_owner(
 
 
 @pytest.mark.process
-def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
+def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
     ours, theirs = launch.pipe()
     server.spawn(tell_signals, theirs, name="child")
     assert ours.poll(LIMIT_S)
@@ -227,7 +227,7 @@ def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_two_fork_servers_do_not_know_each_other(light: None) -> None:
+def test_the_end_of_a_fork_server_does_not_affect_another(light: None) -> None:
     with ForkServer() as one:
         with ForkServer() as other:
             mine, my_pipe = start_sleeper(one)
@@ -263,7 +263,7 @@ def test_the_descriptor_limit_is_raised_to_what_is_permitted() -> None:
 
 
 @pytest.mark.process
-def test_the_path_of_the_program_is_that_of_its_children(
+def test_children_import_from_the_path_of_the_program(
     light: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "only_here.py").write_text("")

@@ -22,7 +22,7 @@ OPTIONS = options(
 )
 
 
-def test_what_does_not_fit_waits() -> None:
+def test_processes_without_descriptors_wait() -> None:
     few = ("prlimit", f"--nofile={FEW}:{FEW}")
     with RunningDaemon(*OPTIONS, under=few, ready=False) as daemon:
 

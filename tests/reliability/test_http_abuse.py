@@ -94,7 +94,7 @@ def state(daemon: RunningDaemon) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wrong", EXPECTED)
-def test_it_is_refused_and_nothing_has_changed(daemon: RunningDaemon, wrong: str) -> None:
+def test_a_bad_request_is_refused_and_changes_nothing(daemon: RunningDaemon, wrong: str) -> None:
     before = state(daemon)
     with closing(socket.create_connection(("127.0.0.1", port_of(daemon)), 60)) as client:
         request = bad_requests(daemon)[wrong].encode()

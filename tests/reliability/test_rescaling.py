@@ -51,7 +51,7 @@ def held(supervisor: int) -> int:
 
 
 @pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.slow)])
-def test_there_and_back(rounds: int) -> None:
+def test_from_1_to_16_processes_and_back(rounds: int) -> None:
     with RunningDaemon(*OPTIONS) as daemon:
         supervisor = daemon.process.pid
         (fork_server,) = (pid for pid in descendants(supervisor) if is_fork_server(pid))

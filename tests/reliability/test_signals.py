@@ -39,7 +39,7 @@ def test_sigterm_to_the_whole_group_is_an_orderly_end(tmp_path: Path) -> None:
         check_group_ends_in_order(daemon, signal.SIGTERM)
 
 
-def test_sent_to_a_child_it_ends_nothing_else(tmp_path: Path) -> None:
+def test_a_signal_to_a_child_ends_nothing_else(tmp_path: Path) -> None:
     with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state") as daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             for each in descendants(daemon.process.pid):

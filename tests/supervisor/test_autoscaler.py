@@ -186,7 +186,7 @@ def test_slow_drift_is_followed() -> None:
 
 
 @pytest.mark.parametrize(("ticks", "cores"), [(2.0, 2), (5.0, 2), (9.0, 4)])
-def test_taken_cores_are_not_chased(ticks: float, cores: int) -> None:
+def test_processes_beyond_the_free_cores_are_given_back(ticks: float, cores: int) -> None:
     """The machine has eight cores, and others leave it only a few."""
     model = Model(drawn(ticks, 0, cores=cores), Limits(TICK, "adaptive", 8))
     model.run(60.0)
@@ -239,7 +239,7 @@ def test_a_longer_deadline_and_another_algorithm_count_at_once() -> None:
     assert model.processes == 4
 
 
-def test_a_number_changed_by_hand_is_judged_at_once() -> None:
+def test_a_number_changed_by_hand_is_corrected_at_once() -> None:
     model = Model(constant(5.0))
     model.run(30.0)
     model.processes = 20
@@ -258,12 +258,12 @@ def test_what_was_seen_before_a_pause_counts_no_more() -> None:
     assert move.after == 3
 
 
-def test_nobody_acts_nothing_moves() -> None:
+def test_without_measurements_nothing_changes() -> None:
     few = Measured(1.0, 1.0, 2, None, None)
     assert decided(3, lambda second: None if second < 200 else few, 400) == []
 
 
-def test_a_hold_up_of_the_machine_is_no_reason() -> None:
+def test_a_hold_up_of_the_machine_changes_nothing() -> None:
     """One second in a hundred, every inference takes six times as long."""
     model = Model(lambda at, processes: 24.0 if 50.0 < at % 100.0 < 51.0 else 4.0)
     model.run(20.0)
@@ -277,7 +277,7 @@ def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
     assert [move.after for move in moves] == [2, 1], "tried, and given up"
 
 
-def test_being_wrong_about_fewer_is_remembered() -> None:
+def test_a_number_that_was_too_small_is_remembered() -> None:
     """Fewer processes than nine are slower each: what is seen at nine misleads."""
     model = Model(lambda at, processes: 5.0 if processes >= 9 and at > 3.0 else 8.5)
     model.processes = 9
@@ -417,7 +417,7 @@ def test_processes_in_step_are_as_late_as_one_and_more_of_them_are_no_remedy(
     assert [move.after for move in moves] == [5] * (processes != 5)
 
 
-def test_slots_give_back_what_they_do_not_need() -> None:
+def test_surplus_processes_are_given_back_with_slots() -> None:
     """Actions reach the world once a tick at most: that says nothing about what is to spare."""
     model = Model(constant(4.9), Limits(TICK, "maximum-time", 256))
     model.run(20.0)

@@ -116,7 +116,7 @@ def test_only_known_edges_are_taken(before: State, after: State) -> None:
     [(-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (1, "left with code 1"),
      (0, "left with code 0"), (-40, "killed by signal 40")],
 )
-def test_death_is_named_and_mended(stage: Stage, code: int, text: str) -> None:
+def test_a_death_is_described_and_followed_by_a_restart(stage: Stage, code: int, text: str) -> None:
     child = stage.child
     child.start(0.0)
     child.mark_ready(1.0)
@@ -129,7 +129,7 @@ def test_death_is_named_and_mended(stage: Stage, code: int, text: str) -> None:
     assert not child.start_if_due(100.0)
 
 
-def test_what_it_said_comes_first(stage: Stage) -> None:
+def test_the_error_that_it_reported_comes_before_the_exit_code(stage: Stage) -> None:
     child = stage.child
     child.start(0.0)
     lines = [f"line {number}" for number in range(ERROR_LINES + 5)]
@@ -144,7 +144,7 @@ def test_what_it_said_comes_first(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_user_error_is_mended_by_a_restart_only_of_what_has_run(
+def test_a_user_error_is_final_unless_the_process_has_run(
     stage: Stage, has_run: bool
 ) -> None:
     child = stage.child
@@ -183,7 +183,7 @@ def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage
     assert child.state is State.BACKOFF
 
 
-def test_a_failed_process_that_nobody_wants_any_more_is_not_tried(stage: Stage) -> None:
+def test_a_failed_process_that_is_no_longer_wanted_is_not_restarted(stage: Stage) -> None:
     child = stage.child
     child.start(0.0)
     now = 0.0
@@ -207,7 +207,7 @@ def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
     assert (child.state, child.last_error) == (State.BACKOFF, "no heartbeat for 2 s")
 
 
-def test_first_asked_then_told_then_killed(stage: Stage) -> None:
+def test_a_process_that_does_not_leave_gets_sigterm_and_then_sigkill(stage: Stage) -> None:
     child = stage.child
     child.start(0.0)
     child.enforce_stop(100.0)

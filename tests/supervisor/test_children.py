@@ -70,7 +70,7 @@ def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
             child.kill()
 
 
-def test_nobody_is_not_stopped_and_computes_nothing() -> None:
+def test_no_process_is_neither_stopped_nor_computing() -> None:
     assert not is_stopped(None)
     assert not is_computing(None)
 
@@ -146,7 +146,7 @@ def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoin
     assert watched.told == []
 
 
-def test_a_death_is_told_as_one_after_which_it_comes_again_or_as_the_last(
+def test_a_death_is_reported_as_died_or_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched = Watched(monkeypatch, "inference")
@@ -231,7 +231,7 @@ def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_learner_that_computes_has_long_and_one_that_hangs_has_not(
+def test_a_learner_that_computes_has_more_time_than_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch, ready: bool
 ) -> None:
     watched = Watched(monkeypatch, "learner")
@@ -285,7 +285,7 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
         (Doing.RESETTING, 40.0, "a reset has not come back for 40 s (env.reset_limit_s)"),
     ],
 )
-def test_a_world_may_take_its_time(
+def test_steps_and_resets_have_limits_of_their_own(
     monkeypatch: pytest.MonkeyPatch, doing: Doing, limit_s: float, reason: str
 ) -> None:
     watched = Watched(monkeypatch, "environment")
@@ -328,7 +328,7 @@ MESSAGES = [
 ]
 
 
-def test_messages_of_any_shape_are_told_once_and_end_nothing(
+def test_messages_of_wrong_shape_are_reported_once_and_end_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     theirs: list[Pipe] = []
@@ -359,7 +359,7 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing(
         os.close(each)
 
 
-def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None:
+def test_the_last_message_of_a_dead_process_is_read() -> None:
     process, said = FakeProcess(4711), []
 
     def start(pipe: Pipe) -> FakeProcess:
@@ -379,7 +379,7 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "learner", "service"])
-def test_after_a_pause_of_everybody_nobody_is_late(
+def test_after_a_pause_of_all_processes_none_is_late(
     monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     watched = Watched(monkeypatch, role)

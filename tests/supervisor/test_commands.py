@@ -99,7 +99,7 @@ def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
     ]
 
 
-def test_service_that_is_gone_hurts_nobody(
+def test_an_answer_to_a_service_that_is_gone_is_dropped(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(answer: Any) -> None:
@@ -166,7 +166,7 @@ def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[
         result.result(0)
 
 
-def test_a_pause_of_everybody_takes_no_time_from_a_change(
+def test_a_pause_of_all_processes_extends_the_limit_of_a_change(
     pending: tuple[PendingChanges, Result, list[Any]],
 ) -> None:
     changes, result, _ = pending
@@ -208,11 +208,11 @@ def test_change_may_have_a_limit_of_its_own() -> None:
         ([State.RUNNING, State.RUNNING], 1, False),
     ],
 )
-def test_whether_as_many_run_as_are_wanted(states: list[State], count: int, so_many: bool) -> None:
+def test_whether_the_wanted_number_runs(states: list[State], count: int, so_many: bool) -> None:
     assert running(workers(*states), count) is so_many
 
 
-def test_those_on_their_way_are_named_with_their_states() -> None:
+def test_processes_in_transition_are_named_with_their_states() -> None:
     assert on_their_way(workers(State.RUNNING, State.STOPPED)) == ""
     two = workers(State.STARTING, State.RUNNING, State.BACKOFF)
     assert on_their_way(two) == "inference 0 (starting), inference 2 (backoff)"

@@ -28,7 +28,7 @@ def fail() -> None:
     raise KeyError("x" * 2_000_000)
 
 
-def test_a_failing_duty_is_told_shortly_and_now_and_then() -> None:
+def test_a_failing_duty_is_reported_briefly_and_seldom() -> None:
     told = Told()
     assert told.duties.do("fine", lambda: None)
     for _ in range(100):

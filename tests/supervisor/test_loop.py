@@ -51,7 +51,7 @@ class Played:
         systemd: Any = SimpleNamespace(step=lambda *ignored: None)
         self.loop = Loop(run, systemd)
 
-def test_who_leaves_before_it_is_sent_away_at_the_end_has_not_died() -> None:
+def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     """A signal to the whole group may end a process before the step that tells it to leave."""
     played = Played()
     played.inbox.stop_requested = True

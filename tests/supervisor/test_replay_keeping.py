@@ -117,7 +117,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_a_saver_that_has_said_how_it_went_and_does_not_leave_is_not_waited_for(
+def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
     stage: Stage,
 ) -> None:
     stage.pipe.send(["saved", {"ticks": 5}])
@@ -151,7 +151,7 @@ def test_a_pause_of_the_whole_daemon_is_no_silence(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("message", [3, [], ["saved"], ["saved", 5], {"saved": {}}, ["failed", {}]])
-def test_what_a_saver_says_in_another_shape_is_no_outcome(stage: Stage, message: Any) -> None:
+def test_a_message_of_wrong_shape_is_no_outcome(stage: Stage, message: Any) -> None:
     stage.pipe.send(message)
     assert stage.after(0.1) == []
     stage.process.exitcode = 1

@@ -145,13 +145,13 @@ def test_a_decision_before_the_world_s_clock_starts_lies_at_its_newest_tick(run:
     assert run.scalars("decision/batch_size") == [(0, 32)]
 
 
-def test_nothing_is_known_of_what_is_not_a_number() -> None:
+def test_only_known_numbers_are_scalars() -> None:
     figures = {"a": {"b": 1, "c": None, "d": {"e": 0.5}}, "f": "text", "g": True,
                "h": float("nan"), "i": [1, {"j": 2}], "k": [{"id": "robot-1", "share": 3}]}
     assert dict(scalars(figures)) == {"a/b": 1.0, "a/d/e": 0.5, "k/robot-1/share": 3.0}
 
 
-def test_a_successor_goes_on_after_a_line_that_was_cut_off(run: Run) -> None:
+def test_a_restarted_recorder_continues_after_a_line_that_was_cut_off(run: Run) -> None:
     run.episode(59, 1.0)
     run.recorder.record()
     with open(run.folder / "episodes.csv", "a") as file:
@@ -179,7 +179,7 @@ def test_mending_the_table(tmp_path: Path, content: bytes, tick: int, left: byte
     assert path.read_bytes() == left
 
 
-def test_the_oldest_episodes_go_when_their_files_are_full(run: Run) -> None:
+def test_the_oldest_episodes_are_removed_when_their_files_are_full(run: Run) -> None:
     run.recorder._table_bytes = 400
     ticks = [60 * number - 1 for number in range(1, 61)]
     for tick in ticks:
@@ -199,7 +199,7 @@ def test_the_oldest_episodes_go_when_their_files_are_full(run: Run) -> None:
     assert table.read_text() == EPISODES_HEAD
 
 
-def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> None:
+def test_what_cannot_be_written_is_reported_once_and_written_later(run: Run) -> None:
     run.folder.parent.mkdir(exist_ok=True)
     run.folder.write_text("a file where the folder should be")
     for tick in (59, 119):

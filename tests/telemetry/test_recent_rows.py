@@ -75,7 +75,7 @@ def test_every_row_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert read == [60, 6 + UNSETTLED]
 
 
-def test_what_the_ledger_has_lost_meanwhile_is_kept(run: Run) -> None:
+def test_rows_that_the_ledger_has_overwritten_are_kept(run: Run) -> None:
     recent = RecentRows(run.ledger, 0)
     tick(run, 0, 40)
     recent.since(0, MOST)

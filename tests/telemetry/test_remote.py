@@ -22,7 +22,7 @@ def running(count: int) -> Run:
     return run
 
 
-def test_before_an_answer_nothing_is_known_and_nobody_is_connected() -> None:
+def test_before_an_answer_nothing_is_known() -> None:
     found = running(2).reader.read()
     assert as_json(found.inference.remote) == {
         "connected": False, "round_trip_ms": None, "queue_ms": None, "compute_ms": None,
@@ -31,11 +31,11 @@ def test_before_an_answer_nothing_is_known_and_nobody_is_connected() -> None:
     assert acting(found, {"state": "running"}).headline == "No policy server answers"
 
 
-def test_a_run_with_its_own_network_says_nothing_of_a_server() -> None:
+def test_a_run_with_its_own_network_has_no_figures_of_a_server() -> None:
     assert "remote" not in Run().reader.collect()["inference"]
 
 
-def test_times_are_means_of_who_runs_and_counts_are_of_all() -> None:
+def test_times_are_means_of_running_processes_and_counts_are_of_all() -> None:
     run = running(2)
     for index, (network, compute) in enumerate([(50, 80), (70, 90), (900, 900)]):
         record = run.metrics.inference[index]

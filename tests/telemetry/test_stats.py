@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     assert run.figures().learning["loss"] == 0.25
 
 
-def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
+def test_the_rate_of_updates_leaves_out_learners_that_have_left(run: Run) -> None:
     run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     records = run.metrics.learners
     for record, applied in ((records[0], 60), (records[1], 40)):
@@ -239,7 +239,7 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
     }
 
 
-def test_a_horizon_whose_clock_does_not_run_yet_has_used_nothing_known(run: Run) -> None:
+def test_the_use_of_a_horizon_that_has_not_begun_is_unknown(run: Run) -> None:
     run.horizon.write(Horizon(mode=4, deadline_s=20.0, data_budget=5000))
     assert {run.figures().r3[name] for name in ("elapsed_s", "consumed", "time_ratio")} == {None}
 

@@ -45,7 +45,7 @@ def test_equal_values_are_no_trend() -> None:
     assert trend(np.ones(60)).direction == "steady"
 
 
-def test_a_few_episodes_say_nothing() -> None:
+def test_too_few_episodes_have_no_trend() -> None:
     assert trend(np.arange(LEAST_EPISODES - 1.0)) == Trend(None, None, None, None)
     assert trend(np.arange(float(LEAST_EPISODES))).direction == "rising"
 
