@@ -35,7 +35,6 @@ class CheckpointRequests:
         Args:
             number: of the request.
             arguments: `replay`: whether to save it, too.
-            handles: of the shared memory.
 
         Raises:
             UserError: it cannot be carried out now; nothing has been begun.

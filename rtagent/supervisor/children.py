@@ -56,7 +56,6 @@ class Children:
     Args:
         metrics: where the processes stamp their heartbeats.
         starter: gives what spawns the process of a role and an index.
-        report: takes the events.
         tick_seconds: tau_M.
         seed: of the jitter between restarts.
         env: how long the environment may take for a step and for a reset.
@@ -111,7 +110,7 @@ class Children:
         Args:
             also: a further descriptor that ends the wait.
             timeout: seconds.
-            now: the clock.
+            now: gives the time, seconds.
         """
         alive = [child for child in self if child.alive]
         pipes = {child.pipe: child for child in alive if not child.pipe.closed}

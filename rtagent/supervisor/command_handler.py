@@ -83,17 +83,10 @@ class CommandHandler:
     """Takes the commands that wait, and answers each once it is in force.
 
     Args:
-        desired: the settings.
-        inbox: holds the commands.
-        pending: holds the changes that are not in force yet.
-        checkpoints: requests to the learners.
         memory: reserves memory for learners.
-        world: the same memory, read.
-        children: the processes.
-        coordinator: keeps the memory budget.
+        coordinator: takes a new memory budget.
         most_processes: inference processes and learners that the machine has room for.
         report: takes an event for every change.
-        clock: time.
     """
 
     def __init__(

@@ -141,11 +141,9 @@ class PendingChanges:
         """Expect a change to be in force in time; `result` is resolved then.
 
         Args:
-            result: of the command.
             in_force: called at every step.
-            now: seconds.
             late: gives the answer if it is not in force in time.
-            limit: seconds.
+            now, limit: seconds.
         """
         self._pending.append((result, in_force, now + limit, late))
 

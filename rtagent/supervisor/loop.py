@@ -26,12 +26,7 @@ GO_AFTER_S = 10.0
 
 
 class Loop:
-    """Brings the run to the desired state, step by step.
-
-    Args:
-        run: the parts of the run.
-        systemd: is told the state of the run.
-    """
+    """Brings the run to the desired state, step by step, and tells systemd how it is."""
 
     def __init__(self, run: Run, systemd: Systemd) -> None:
         setup = run.setup

@@ -20,9 +20,7 @@ def update_members(
     """Make the processes that act the members; while there are none, change no member.
 
     Args:
-        world: the shared memory.
         children: the inference processes.
-        desired: holds the algorithm and the number of processes.
         now: seconds.
     """
     acting = {child.index for child in children if child.state is State.RUNNING}

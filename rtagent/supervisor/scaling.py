@@ -30,7 +30,6 @@ def limits_of(config: Config, tick_s: float, room: int) -> Limits:
     """The limits of an automatic number of processes.
 
     Args:
-        config: in force.
         tick_s: tau_M, the deadline where none is set.
         room: inference processes that the machine has room for.
     """
@@ -65,7 +64,6 @@ class Scaling:
 
         Args:
             now: seconds.
-            config: in force.
             current: number of processes that is wanted.
             workers: the inference processes.
             room: inference processes that the machine has room for.

@@ -55,8 +55,6 @@ def starter_of(
     """Gives, for a role and an index, the function that starts the process.
 
     Args:
-        fork_server: forks it.
-        handles: of the shared memory.
         service: body of the HTTP service's process, if there is one.
         checkpoint_dir: where learners write.
         resume: checkpoint to start from.

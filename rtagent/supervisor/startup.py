@@ -39,8 +39,6 @@ def find_shapes(
     """Build environment and network once, check the checkpoints, and write the run's record.
 
     Args:
-        fork_server: starts the process.
-        config: what to build.
         checkpoint_dir: where a checkpoint may be.
         run_dir: where the record of the run is written.
         stopping: called again and again; ends the wait once it is true.
@@ -66,8 +64,6 @@ def publish_first_weights(
     """Publish weights to act with in a run without learners: of a checkpoint, or random ones.
 
     Args:
-        fork_server: starts the process.
-        handles: of the shared memory.
         resume: the checkpoint, if there is one.
         stopping: called again and again; ends the wait once it is true.
 

@@ -41,8 +41,6 @@ class Report:
     """Writes the status document whenever something in it has changed, and keeps the events.
 
     Args:
-        run_id: name of the run.
-        clock: time.
         url: of the HTTP service, if there is one.
         events: file to keep the events in. If None, they are not kept.
         events_bytes: most that are kept.

@@ -29,8 +29,6 @@ class Supervisor:
 
     Args:
         config: the configuration to start with.
-        clock: time.
-        run_id: name of the run.
         service: body of the HTTP service's process, given the shared memory's handles and its end
             of a pipe. If None, there is no service.
         url: where the service listens.

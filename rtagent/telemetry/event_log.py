@@ -57,7 +57,6 @@ class EventLog:
             do again; from any thread and under the log's lock, so it must not block.
         most_bytes: of the file and its predecessor. A file that has half of them is renamed.
         retry_s: seconds between attempts, once one has failed.
-        clock: time.
     """
 
     def __init__(
@@ -151,7 +150,6 @@ def read_events(
     """The events in a file, newest first, whether or not it is being written to.
 
     Args:
-        path: of the file.
         limit: most events.
         before: only events with a smaller id. If None, the newest.
         kinds: only events of these kinds; if empty, of all.

@@ -212,10 +212,7 @@ def scalars_of(decision: Decision) -> dict[str, float]:
 
 
 def mend_table(path: Path) -> int:
-    """Cut off a last line that its writer did not finish.
-
-    Args:
-        path: of `episodes.csv`.
+    """Cut off a last line of an `episodes.csv` that its writer did not finish.
 
     Returns:
         The tick of the last whole line; -1 if there is none, or the file cannot be read.

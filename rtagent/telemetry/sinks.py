@@ -44,7 +44,6 @@ class EventFiles:
     """TensorBoard's event files, of which the oldest are removed.
 
     Args:
-        folder: of the files.
         most_bytes: of all files.
         wall_time: seconds since 1970.
     """
@@ -88,7 +87,6 @@ class Background:
     """Gives points to a library in a thread of its own.
 
     Args:
-        name: of the library.
         start: makes the library ready; called in the thread, and again after a failure.
     """
 

@@ -37,8 +37,7 @@ def read_timeline(
     """The answer to `GET /v1/timeline`: columns sorted by time, in ms since the daemon's start.
 
     Args:
-        world: the shared memory.
-        status: the supervisor's newest report.
+        status: the newest status document.
         seconds: how far back, `SHORTEST_S` .. `LONGEST_S`.
         now: seconds on the workers' clock.
     """

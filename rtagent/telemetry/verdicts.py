@@ -42,7 +42,6 @@ def verdicts(stats: Stats, status: Document) -> Verdicts:
     """All of them.
 
     Args:
-        stats: the figures.
         status: as `GET /v1/status`.
     """
     return Verdicts(
