@@ -153,21 +153,19 @@ class Children:
                 child.kill(self._silence(child, limit))
             elif child.role == "environment":
                 child.busy = self._busy(child, now)
-        if not self._may_write(child, now):
+        if not self._is_writing(child) or now - child.since > LAST_CHECKPOINT_S:
             child.enforce_stop(now)
         if not stopping and child.start_if_due(now, self._random.random()):
             self._report_death(child)
 
-    def _may_write(self, child: Child, now: float) -> bool:
-        """Whether it is a learner that writes a checkpoint, and has time for that."""
-        if child.role != "learner" or now - child.since > LAST_CHECKPOINT_S:
-            return False
-        return bool(self._metrics.learners[child.index].writing)
+    def _is_writing(self, child: Child) -> bool:
+        """Whether it is a learner that writes a checkpoint, or was killed meanwhile."""
+        return child.role == "learner" and bool(self._metrics.learners[child.index].writing)
 
     def _report_lost_checkpoint(self, child: Child) -> None:
         """Report if a learner was killed while it wrote its last checkpoint."""
-        leaving = child.role == "learner" and child.state is State.STOPPING
-        if leaving and child.process.exitcode < 0 and self._metrics.learners[child.index].writing:
+        killed = child.state is State.STOPPING and child.process.exitcode < 0
+        if killed and self._is_writing(child):
             self._report.event(
                 "checkpoint_failed", source=child.name,
                 reason="the learner was killed while it wrote its last checkpoint, for which it "
