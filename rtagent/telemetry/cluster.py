@@ -29,7 +29,7 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
         now: seconds of the same clock.
     """
     connected, since = bool(document.get("connected")), document.get("since")
-    reason = None if connected else str(document.get("reason") or "the gateway says not why")
+    reason = None if connected else str(document.get("reason") or "the gateway gives no reason")
     if not document:
         reason = "the gateway has not begun"
     elif now - document["at"] > SILENT_S:

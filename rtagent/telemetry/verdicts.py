@@ -72,7 +72,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
         # With a deadline of several ticks the agent need not act on each tick.
         interval = stats.actions.interaction_ms.mean
         if interval is None:
-            return Verdict("none", "Not known yet", f"Nobody has acted {window}")
+            return Verdict("none", "Not known yet", f"No new action {window}")
         late = interval > LATE_INTERACTION * deadline
         return Verdict(
             "bad" if late else "good",
@@ -108,7 +108,7 @@ def learning(stats: Stats) -> Verdict:
     if not stats.learning.processes:
         return Verdict("none", "Not learning", f"There is no learner; {returned}")
     if stats.learning.paused:
-        return Verdict("watch", "Learning is paused", f"By order; {returned}")
+        return Verdict("watch", "Learning is paused", f"As requested; {returned}")
     if stats.cluster is not None and not stats.cluster.connected:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates:
@@ -143,7 +143,7 @@ def health(status: Document) -> Verdict:
     """Is anything broken? By the states of the processes."""
     roles = list(status.get("roles") or ())
     if not roles:
-        return Verdict("none", "Not known yet", "No word from the processes")
+        return Verdict("none", "Not known yet", "No process has reported")
     failed = [role for role in roles if role.get("state") == "failed"]
     if failed:
         have = "has" if len(failed) == 1 else "have"
@@ -156,7 +156,7 @@ def health(status: Document) -> Verdict:
         be = "process is" if len(unwell) == 1 else "processes are"
         return Verdict("watch", f"{len(unwell)} {be} {what}", f"{_named(unwell)}; {so_far}")
     if status.get("state") == "stopping":
-        return Verdict("watch", "The daemon is stopping", "By order")
+        return Verdict("watch", "The daemon is stopping", "As requested")
     run = "runs" if len(roles) == 1 else "run"
     return Verdict(
         "good", "Nothing is broken", f"{_plural(len(roles), 'process', 'es')} {run}; {so_far}"
