@@ -57,7 +57,7 @@ class Pipe:
                 return True
 
     def receive(self, most: int = MOST_AT_ONCE) -> list[Any]:
-        """The messages that have arrived, at most so many. Never waits.
+        """The messages that have arrived, at most `most` of them. Never waits.
 
         Raises:
             EOFError: nothing is left, and the other end is closed.
@@ -92,7 +92,7 @@ class Pipe:
         return _decoded(packet)
 
     def poll(self, timeout: float) -> bool:
-        """Wait so many seconds for a message or the end; whether there is one."""
+        """Wait up to `timeout` seconds for a message or the end; whether there is one."""
         news = select.poll()
         news.register(self._end, select.POLLIN)
         return bool(news.poll(1000.0 * timeout))

@@ -1,6 +1,6 @@
 """The replay and the disk: filled before the world starts, saved on request and at the end.
 
-It is filled with what was saved of it, or else with demonstrations.
+It is filled with the saved replay, or else with demonstrations.
 
 Short-lived processes do the work (`storage/process.py`), at idle priority; the supervisor only
 starts them and takes in their reports. `poll` never waits for a process to end: it is killed if it

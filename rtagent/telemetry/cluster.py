@@ -70,7 +70,7 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
 
 
 def in_a_line(cluster: Cluster) -> str:
-    """How the link is: connected or cut, since when and why, and what of it is emulated."""
+    """How the link is: connected or cut, since when and why, and what is emulated."""
     emulated = _emulated(cluster.emulated)
     lasting = "" if cluster.since_s is None else f" for {cluster.since_s:.0f} s"
     if not cluster.connected:

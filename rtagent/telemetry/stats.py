@@ -64,7 +64,7 @@ class _Registered(NamedTuple):
 
 
 class StatsReader:
-    """Computes the figures of a running world, whose workers use that clock."""
+    """Computes the figures of a running world; `clock` is that of its workers."""
 
     def __init__(self, world: World, clock: Clock | None = None) -> None:
         self._world = world
