@@ -107,48 +107,17 @@ class _Ceiling:
 
 
 class AutoScaler:
-    """Decides about once a second."""
+    """Decides about once a second.
 
-    def __init__(self) -> None:
-        self._stepped = -math.inf
-        self._memory: _Memory | None = None
-
-    def reset(self) -> None:
-        """Forget what was learned: settings were changed by hand."""
-        self._memory = None
-
-    def step(
-        self, now: float, current: int, measured: Measured | None, limits: Limits
-    ) -> Move | None:
-        """What to change now, if anything.
-
-        Everything is forgotten where limits or number were changed by hand, or where this was not
-        called for `FRESH_S`.
-
-        Args:
-            now: seconds.
-            current: processes in force.
-            measured: None if no process acted, or not all of them run yet.
-            limits: in force.
-        """
-        away, self._stepped = now - self._stepped > FRESH_S, now
-        memory = self._memory
-        if away or memory is None or (limits, current) != (memory.limits, memory.processes):
-            memory = self._memory = _Memory(now, current, limits)
-        return memory.step(now, measured)
-
-
-class _Memory:
-    """What was learned since limits or number were last changed by hand; decides by it.
+    A new one is made when limits or number are changed by hand: what was learned no longer counts.
 
     Attributes:
         processes: in force, once the last move is made.
-        limits: in force.
     """
 
     def __init__(self, now: float, processes: int, limits: Limits) -> None:
         self.processes = processes
-        self.limits = limits
+        self._limits = limits
         self._since, self._wait_s = now, REACT_S
         self._at_once = True
         self._looks: deque[_Look] = deque()
@@ -158,9 +127,14 @@ class _Memory:
         self._shrunk_at = -math.inf
 
     def step(self, now: float, measured: Measured | None) -> Move | None:
-        """As `AutoScaler.step`."""
-        if self.processes > self.limits.most:
-            most = self.limits.most
+        """What to change now, if anything.
+
+        Args:
+            now: seconds.
+            measured: None if no process acted, or not all of them run yet.
+        """
+        if self.processes > self._limits.most:
+            most = self._limits.most
             return self._move(now, most, f"at most {most} may run here", measured)
         if measured is None:
             self._since = now
@@ -170,7 +144,7 @@ class _Memory:
         if now - self._since < self._wait_s:
             return None
         needed, with_margin = (
-            _needed(self.processes, measured, self.limits, margin) for margin in (1.0, MARGIN)
+            _needed(self.processes, measured, self._limits, margin) for margin in (1.0, MARGIN)
         )
         self._looks.append(_Look(now, measured.mean_s, needed, with_margin))
         while len(self._looks) > 1 and self._looks[1].at <= now - SHRINK_S:
@@ -186,8 +160,8 @@ class _Memory:
     def _undo(self, now: float, measured: Measured) -> Move | None:
         """Take back a growth that only made the processes slower."""
         growth, self._growth = self._growth, None
-        current, needed = self.processes, min(self._looks[-1].needed, self.limits.most)
-        if growth is None or (_late(measured, self.limits) <= 1.0 and needed <= current):
+        current, needed = self.processes, min(self._looks[-1].needed, self._limits.most)
+        if growth is None or (_late(measured, self._limits) <= 1.0 and needed <= current):
             return None
         before, gain = growth.before, _gain(growth, measured, current)
         useful = max(before, math.ceil(before * gain - 0.25))
@@ -218,11 +192,11 @@ class _Memory:
         at_once, self._at_once = self._at_once, False
         current, last, newest = self.processes, self._last(GROW_S), self._looks[-1]
         if at_once and newest.with_margin < current:
-            why = _reason(measured, self.limits, newest.with_margin, "enough")
+            why = _reason(measured, self._limits, newest.with_margin, "enough")
             return self._move(now, newest.with_margin, why, measured)
         if not at_once and not (last and all(look.needed > current for look in last)):
             return None
-        most, known = self.limits.most, "the most that may run here"
+        most, known = self._limits.most, "the most that may run here"
         if self._ceiling is not None:
             most, known = self._ceiling.processes, "the most that help here"
         after = min(newest.needed, most)
@@ -232,7 +206,7 @@ class _Memory:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
         known = known if after < newest.needed else "enough"
-        move = self._move(now, after, _reason(measured, self.limits, after, known), measured)
+        move = self._move(now, after, _reason(measured, self._limits, after, known), measured)
         self._growth = _Growth(current, measured)
         return move
 
@@ -248,7 +222,7 @@ class _Memory:
         if enough >= self.processes:
             return None
         self._shrunk_at = now
-        why = f"{_reason(measured, self.limits, enough, 'enough')}, for {SHRINK_S:g} s now"
+        why = f"{_reason(measured, self._limits, enough, 'enough')}, for {SHRINK_S:g} s now"
         return self._move(now, enough, why, measured)
 
     def _move(self, now: float, after: int, why: str, measured: Measured | None) -> Move:
@@ -258,9 +232,9 @@ class _Memory:
         self._growth = None
         self._looks.clear()
         inputs = {
-            "deadline_ms": _rounded_ms(self.limits.deadline_s),
-            "algorithm": self.limits.algorithm,
-            "most": self.limits.most,
+            "deadline_ms": _rounded_ms(self._limits.deadline_s),
+            "algorithm": self._limits.algorithm,
+            "most": self._limits.most,
         }
         if measured is not None:
             inputs |= {

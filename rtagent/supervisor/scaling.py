@@ -49,13 +49,13 @@ class Scaling:
     def __init__(self, world: World, clock: Clock) -> None:
         self._world = world
         self._reader = StatsReader(world, clock)
-        self._scaler = AutoScaler()
+        self._scaler: AutoScaler | None = None
         self._next = self._changed_at = clock.now()
         self._known: tuple[Limits, float] | None = None
 
     def start_anew(self) -> None:
         """Forget what was measured before a pause of the daemon."""
-        self._known = None
+        self._scaler = None
 
     def step(
         self, now: float, config: Config, current: int, workers: Iterable[Child], room: int
@@ -68,17 +68,21 @@ class Scaling:
             workers: the inference processes.
             room: inference processes that the machine has room for.
         """
-        if config.inference.processes != "auto" or now < self._next:
+        if config.inference.processes != "auto":
+            self._scaler = None
+            return None
+        if now < self._next:
             return None
         self._next = now + EVERY_S
         limits = limits_of(config, self._world.blueprint.tick_seconds, room)
         known = limits, config.inference.injected_latency_ms
-        if known != self._known:
+        scaler = self._scaler
+        if scaler is None or (known, current) != (self._known, scaler.processes):
+            scaler = self._scaler = AutoScaler(now, current, limits)
             self._known, self._changed_at = known, now
-            self._scaler.reset()
         running = [child.index for child in workers if child.state is State.RUNNING]
         measured = self._measure(now, running) if len(running) == current else None
-        move = self._scaler.step(now, current, measured, limits)
+        move = scaler.step(now, measured)
         if move is not None:
             self._changed_at = now
         return move

@@ -21,6 +21,8 @@ from rtagent.supervisor.autoscaler import LATE, AutoScaler, Limits, Measured, Mo
 
 TICK = 1.0 / 59.7275
 WINDOW_S = 5.0
+STARTING_S = 1.0
+"""Until new processes act, nothing is known."""
 LIMITS = Limits(TICK, "adaptive", 256)
 MINUTES = 60.0
 
@@ -34,20 +36,19 @@ class Model:
 
     Attributes:
         times: what inference takes.
-        limits: to be kept to.
-        starting_s: until new processes act, nothing is known.
+        limits: in force.
+        processes: in force.
         now: virtual seconds.
     """
 
     times: Times
     limits: Limits = LIMITS
-    starting_s: float = 1.0
+    processes: int = 2
     now: float = 0.0
     moves: list[tuple[float, Move]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scaler = AutoScaler()
-        self.processes = first_guess(self.limits)
+        self.scaler = AutoScaler(0.0, self.processes, self.limits)
         self.taus: list[tuple[float, float]] = []
         self._known_from = self._changed = 0.0
 
@@ -59,13 +60,13 @@ class Model:
             self.now += 1.0
             self._infer()
             measured = self.measured() if self.now >= self._known_from else None
-            move = self.scaler.step(self.now, self.processes, measured, self.limits)
+            move = self.scaler.step(self.now, measured)
             if move is not None:
                 assert move.before == self.processes != move.after
                 assert 1 <= move.after <= self.limits.most
                 self.moves.append((self.now, move))
                 self.processes = move.after
-                self._known_from = self.now + self.starting_s
+                self._known_from = self.now + STARTING_S
                 self._changed = self.now
         return [move for _, move in self.moves[before:]]
 
@@ -100,13 +101,9 @@ def decided(
     limits: Limits = LIMITS,
 ) -> list[Move]:
     """What is changed within so many seconds, at each of which so much is measured."""
-    scaler, moves = AutoScaler(), list[Move]()
-    for second in range(seconds):
-        move = scaler.step(float(second), processes, measured(second), limits)
-        if move is not None:
-            moves.append(move)
-            processes = move.after
-    return moves
+    scaler = AutoScaler(0.0, processes, limits)
+    moves = [scaler.step(float(second), measured(second)) for second in range(seconds)]
+    return [move for move in moves if move is not None]
 
 
 def constant(ticks: float) -> Times:
@@ -217,45 +214,10 @@ def test_never_more_than_the_cores() -> None:
 
 def test_a_slower_policy_during_a_growth_is_not_taken_for_contention() -> None:
     model = Model(lambda at, processes: 2.0 if at < 10.0 else 30.0)
-    model.scaler.step(0.0, 2, None, model.limits)
     model.run(12.0)
     model.times = lambda at, processes: 30.0
     model.run(40.0)
     assert model.processes == 30
-
-
-def test_a_longer_deadline_and_another_algorithm_count_at_once() -> None:
-    model = Model(constant(6.0))
-    model.run(30.0)
-    assert model.processes == 6
-    model.limits = dataclasses.replace(LIMITS, deadline_s=3 * TICK)
-    model.run(4.0)
-    assert model.processes in (2, 3)
-    model.limits = dataclasses.replace(LIMITS, algorithm="maximum-time")
-    model.run(4.0)
-    assert model.processes == 6
-    model.limits = dataclasses.replace(LIMITS, most=4)
-    model.run(1.0)
-    assert model.processes == 4
-
-
-def test_a_number_changed_by_hand_is_corrected_at_once() -> None:
-    model = Model(constant(5.0))
-    model.run(30.0)
-    model.processes = 20
-    model.run(4.0)
-    assert model.processes in (5, 6)
-
-
-def test_what_was_seen_before_a_pause_counts_no_more() -> None:
-    scaler = AutoScaler()
-    enough, more = (Measured(x * TICK, x * TICK, 200, TICK, 0.0) for x in (4.0, 2.0))
-    assert all(scaler.step(float(at), 4, enough, LIMITS) is None for at in range(100))
-    assert scaler.step(200.0, 4, more, LIMITS) is None, "one look is not a minute"
-    assert scaler.step(201.0, 4, more, LIMITS) is None
-    move = scaler.step(202.0, 4, more, LIMITS)
-    assert move is not None, "but it is as after a change by hand"
-    assert move.after == 3
 
 
 def test_without_measurements_nothing_changes() -> None:
@@ -279,8 +241,7 @@ def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
 
 def test_a_number_that_was_too_small_is_remembered() -> None:
     """Fewer processes than nine are slower each: what is seen at nine misleads."""
-    model = Model(lambda at, processes: 5.0 if processes >= 9 and at > 3.0 else 8.5)
-    model.processes = 9
+    model = Model(lambda at, processes: 5.0 if processes >= 9 and at > 3.0 else 8.5, processes=9)
     model.run(15 * MINUTES)
     shrunk = [move for _, move in model.moves if move.after < move.before]
     assert 1 <= len(shrunk) <= 2
@@ -340,10 +301,10 @@ def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[
         mean, config.distribution, config.spread, config.seconds, slowdowns,
         np.random.default_rng(1),
     )
-    scaler, moves = AutoScaler(), list[tuple[float, Move]]()
-    limits = Limits(config.tick_seconds, config.algorithm, 256)
+    limits, moves = Limits(config.tick_seconds, config.algorithm, 256), list[tuple[float, Move]]()
     config = dataclasses.replace(config, processes=first_guess(limits))
-    result, processes, changed = simulate(config, np.random.default_rng(0)), config.processes, 0.0
+    scaler = AutoScaler(0.0, config.processes, limits)
+    result, changed = simulate(config, np.random.default_rng(0)), 0.0
     for now in range(1, int(config.seconds)):
         since = max(now - WINDOW_S, changed)
         inferred = sum(since <= action.registered_at < now for action in result.actions)
@@ -358,11 +319,11 @@ def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[
             interaction_s(result, since, now),
             lost / ran,
         )
-        move = scaler.step(float(now), processes, measured, limits)
+        move = scaler.step(float(now), measured)
         if move is not None:
             moves.append((float(now), move))
-            processes, changed = move.after, float(now)
-            event: Event = SetProcesses(float(now), processes)
+            changed = float(now)
+            event: Event = SetProcesses(changed, move.after)
             config = dataclasses.replace(config, events=(*config.events, event))
             result = simulate(config, np.random.default_rng(0))
     return result, moves

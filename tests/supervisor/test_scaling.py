@@ -45,13 +45,26 @@ class Run:
 
     def __init__(self, processes: int, latency_ms: int) -> None:
         self.processes = processes
-        self.config = config(
-            "inference.processes=auto", f"inference.injected_latency_ms={latency_ms}",
-            "replay.capacity=2048",
-        )
+        self.settings = f"inference.injected_latency_ms={latency_ms}", "replay.capacity=2048"
+        self.set("inference.processes=auto")
         self.memory, self.clock = WorldMemory(self.config, make_blueprint()), VirtualClock(100.0)
         self.world = World(self.memory.handles)
         self.scaling = Scaling(self.world, self.clock)
+
+    def set(self, *settings: str) -> None:
+        """Change the configuration."""
+        self.config = config("inference.processes=auto", *self.settings, *settings)
+
+    def act(self, seconds: int, took_ms: int, room: int = 99) -> int:
+        """Act for some seconds, and follow the moves; the number of processes after that."""
+        for _ in range(seconds):
+            for tenth in range(10):
+                self.infer(self.clock.now() + tenth / 10, took_ms)
+            self.clock.advance(1.0)
+            move = self.step(room)
+            if move is not None:
+                self.processes = move.after
+        return self.processes
 
     def infer(self, at_s: float, took_ms: int) -> None:
         """Each process registers an action."""
@@ -68,6 +81,36 @@ class Run:
     def close(self) -> None:
         self.world.close()
         self.memory.close()
+
+
+def test_new_limits_count_at_once() -> None:
+    with closing(Run(2, latency_ms=1)) as run:
+        assert run.act(10, took_ms=100) == 6
+        run.set("inference.action_deadline_ms=50")
+        assert run.act(4, took_ms=100) in (2, 3)
+        run.set("inference.algorithm=maximum-time")
+        assert run.act(4, took_ms=100) == 6
+        assert run.act(1, took_ms=100, room=4) == 4
+
+
+def test_a_number_changed_by_hand_is_corrected_at_once() -> None:
+    with closing(Run(2, latency_ms=1)) as run:
+        run.act(10, took_ms=100)
+        run.processes = 20
+        assert run.act(4, took_ms=100) in (6, 7)
+        by_hand = run.processes
+        run.set(f"inference.processes={by_hand}")
+        assert run.act(10, took_ms=20) == by_hand
+        run.set()
+        assert run.act(4, took_ms=20) in (2, 3)
+
+
+def test_what_was_seen_before_a_pause_counts_no_more() -> None:
+    with closing(Run(6, latency_ms=1)) as run:
+        assert run.act(100, took_ms=100) == 6
+        assert run.act(10, took_ms=20) == 6, "fewer only after a quiet minute"
+        run.scaling.start_anew()
+        assert run.act(4, took_ms=20) in (2, 3)
 
 
 def test_what_was_measured_before_a_change_counts_no_more() -> None:
