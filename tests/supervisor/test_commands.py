@@ -132,9 +132,12 @@ def test_command_after_the_end_is_refused(inbox: Inbox) -> None:
 # ---- changes that take their time
 
 
+Pending = tuple[PendingChanges, Result, list[Any]]
+"""A change, its result, and a list whose last element is what is in force."""
+
+
 @pytest.fixture
-def pending() -> tuple[PendingChanges, Result, list[Any]]:
-    """A change, its result, and what is in force: its last element."""
+def pending() -> Pending:
     changes, result, in_force = PendingChanges(), Result(), [None]
 
     def look() -> dict[str, Any] | None:
@@ -146,7 +149,7 @@ def pending() -> tuple[PendingChanges, Result, list[Any]]:
     return changes, result, in_force
 
 
-def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_in_force(pending: Pending) -> None:
     changes, result, in_force = pending
     changes.settle(1.0)
     assert not result.done()
@@ -157,7 +160,7 @@ def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> N
     changes.settle(3.0)
 
 
-def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_that_takes_too_long(pending: Pending) -> None:
     changes, result, _ = pending
     changes.settle(CHANGE_LIMIT_S)
     assert not result.done()
@@ -166,9 +169,7 @@ def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[
         result.result(0)
 
 
-def test_a_pause_of_all_processes_extends_the_limit_of_a_change(
-    pending: tuple[PendingChanges, Result, list[Any]],
-) -> None:
+def test_a_pause_of_all_processes_extends_the_limit_of_a_change(pending: Pending) -> None:
     changes, result, _ = pending
     changes.postpone(50.0)
     changes.settle(CHANGE_LIMIT_S + 50.0)
@@ -177,7 +178,7 @@ def test_a_pause_of_all_processes_extends_the_limit_of_a_change(
     assert result.done()
 
 
-def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_that_fails(pending: Pending) -> None:
     changes, result, in_force = pending
     in_force.append(UserError("inference 1 failed: out of memory"))
     changes.settle(1.0)
@@ -220,7 +221,7 @@ def test_processes_in_transition_are_named_with_their_states() -> None:
     assert many.endswith("inference 2 (starting) and 2 more")
 
 
-def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_open_changes_at_the_end(pending: Pending) -> None:
     changes, result, _ = pending
     changes.close()
     with pytest.raises(UserError, match="the daemon has stopped"):
