@@ -7,7 +7,6 @@ duty that fails delays none of the others (`duties.py`), and is tried again at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -140,8 +139,7 @@ class Loop:
     def _converge(self, now: float) -> None:
         """Start the processes that are missing, and stop those that are too many."""
         service = self._parts.setup.service is not None
-        keys = list(wanted(self._desired.config, self._desired.current, service=service))
-        self._children.converge(keys, now)
+        self._children.converge(list(wanted(self._desired.current, service=service)), now)
 
     def _update_members(self, now: float) -> None:
         """Let the running processes, and no others, take turns in acting and learning."""
@@ -207,13 +205,11 @@ class Loop:
         if self._stopping:
             return not self._children.alive
         booting = self._world.ledger.newest < self._world.first_tick
-        return booting and any(self._boot_failures())
+        return booting and bool(self._boot_failures())
 
-    def _boot_failures(self) -> Iterator[Child]:
+    def _boot_failures(self) -> list[Child]:
         """The processes that died before they ever ran, for a reason that the user can mend."""
-        for child in self._children:
-            if child.state is State.FAILED and child.boot_error:
-                yield child
+        return [each for each in self._children if each.state is State.FAILED and each.boot_error]
 
     def _raise_refusals(self) -> None:
         if self._refused is not None:

@@ -33,8 +33,9 @@ def entry(role: str, config: Config) -> str:
     return GATEWAY if elsewhere else ENTRIES[role]
 
 
-def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[Key]:
+def wanted(desired: DesiredState, *, service: bool) -> Iterator[Key]:
     """The processes that should exist now, in the order of their start."""
+    config = desired.config
     if service:
         yield "service", 0
     yield "environment", 0
