@@ -162,7 +162,7 @@ class CommandHandler:
         check_processes(desired.config, self._most_processes)
         if "learning" in changes and desired.learning.processes:
             self._memory.reserve_learners()
-        # Last of the steps that can refuse, for a budget counts at once.
+        # After the other checks, since a budget that is not refused counts at once.
         if "memory_budget_mb" in changes.get("r3", ()):
             self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         self._desired.put(desired)

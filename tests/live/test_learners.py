@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,9 +189,7 @@ def test_a_stopped_learner_loses_its_turn_and_is_then_replaced(run: Runtimes) ->
         eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, "it is replaced")
 
 
-def test_new_weights_act_and_the_learners_state_survives_a_restart(
-    run: Runtimes, tmp_path: Path
-) -> None:
+def test_new_weights_act_and_the_learners_state_survives_a_restart(run: Runtimes) -> None:
     settings = (*POLE, "learning.processes=2", "run.seed=3", "run.checkpoint_every_s=2")
     with run(*settings) as runtime:
         learns(runtime)

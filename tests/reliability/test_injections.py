@@ -154,11 +154,6 @@ def in_world(code: str) -> Callable[[Victim], object]:
     return lambda victim: victim.inject("environment", code)
 
 
-def in_policy(code: str) -> Callable[[Victim], object]:
-    """Run code in the process of whichever policy acts next."""
-    return lambda victim: victim.inject("inference", code)
-
-
 def error_is_shown(name: str, text: str) -> Callable[[Victim], object]:
     """The status shows why a process died, shortened."""
 

@@ -106,9 +106,7 @@ def test_the_files_are_bounded(
     assert all(path.stat().st_size <= 2000 for path in files)
 
 
-def test_events_of_a_file_that_is_renamed_while_it_is_read_come_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_of_a_file_that_is_renamed_while_it_is_read_come_once(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for each in (path, path.with_name("events.jsonl.1")):
         each.write_text("".join(json.dumps(event(number)) + "\n" for number in (1, 2, 3)))
