@@ -187,7 +187,7 @@ class Recorder:
 def scalars(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Every known number of nested figures, with its path as a tag: `actions/delay_ticks/mean`.
 
-    Elements of lists have their `id` in the tag, as `cluster/nodes/robot-1/share`.
+    Of lists, elements whose `id` is a text are included: `cluster/nodes/robot-1/share`.
     """
     for name, value in figures.items():
         if isinstance(value, Mapping):

@@ -2,8 +2,8 @@
 
 An event file is a row of records: length, checksum of the length, message, checksum of the message
 (the TFRecord format; CRC-32C, rotated and shifted). The message is the protocol buffer `Event` of
-`tensorboard/compat/proto/event.proto`, of which three fields are needed here. Without a library no
-run imports one that loads torch, and a full disk is noticed at once.
+`tensorboard/compat/proto/event.proto`, of which three fields are needed here. No library writes the
+files, for it would load torch in every run, and would not say at once that a disk is full.
 """
 
 from __future__ import annotations
