@@ -6,10 +6,10 @@ in the same program. The death signal is armed per *thread*: the fork server die
 that started it ends, so `ForkServer` belongs to the supervisor's thread, which lives as long as the
 supervisor does.
 
-Nothing here waits but `join` and `stop`. `spawn` leaves a request in a socket; the pid, a refusal and the
-exit code come through a pipe of the child's own, which is read when they are asked for. So a fork
-server that is still importing, is stopped, or dies delays no other process: its children count as
-ended when the pipe closes, and `tend` wakes it or starts another.
+Nothing here waits but `join` and `stop`. `spawn` leaves a request in a socket; the pid, a refusal
+and the exit code come through a pipe of the child's own, which is read when they are asked for. So
+a fork server that is still importing, is stopped, or dies delays no other process: its children
+count as ended when the pipe closes, and `tend` wakes it or starts another.
 """
 
 from __future__ import annotations
