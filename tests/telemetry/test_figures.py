@@ -35,10 +35,7 @@ WHICH = {"id", "index", "pid"}
 @pytest.fixture(scope="module")
 def collected() -> Stats:
     run = Run(learning={"where": "cluster"})
-    run.roles(
-        {"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0},
-        {"role": "learner", "index": 0, "pid": 8, "state": "running", "restarts": 0},
-    )
+    run.running(inference=1, learner=1)
     run.begin()
     for tick in range(9):
         run.deposit(tick, tick * 0.02)

@@ -15,10 +15,7 @@ REMOTE = {"policy": {"remote": "ws://127.0.0.1:1"}, "learning": {"processes": 0}
 
 def running(count: int) -> Run:
     run = Run(**REMOTE)
-    run.roles(*(
-        {"role": "inference", "index": each, "pid": 7 + each, "state": "running", "restarts": 0}
-        for each in range(count)
-    ))
+    run.running(inference=count)
     return run
 
 

@@ -46,7 +46,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 def test_every_figure_is_there(run: Run) -> None:
-    run.roles({"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0})
+    run.running(inference=1)
     figures = run.reader.collect()
     for section, paths in CONTRACT.items():
         for path in paths.split():
@@ -190,7 +190,7 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
     record = run.metrics.inference[0]
     record.registrations.append(Registration(START_NS - 5 * NANO, 90 * 1_000_000, 0))
     record.registrations.append(Registration(START_NS, 10 * 1_000_000, 0))
-    run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
+    run.running(inference=1)
     now = run.figures()
     assert now.inference["estimate_ms"] == 50.0
     assert now.clock["window_s"] == 60.0
