@@ -147,15 +147,6 @@ def test_a_resumed_run_is_as_far_as_its_weights() -> None:
     assert run.figures().learning["updates"] == 250
 
 
-def test_acting_only() -> None:
-    run = Run(learning={"processes": 0})
-    run.clock.advance(5.0)
-    learning = run.figures().learning
-    assert learning["processes"] == 0
-    assert learning["updates_per_s"] is None
-    assert learning["loss"] is None
-
-
 @pytest.mark.parametrize(("ticks", "size"), [(1, 1), (10, 10), (CAPACITY + 5, CAPACITY)])
 def test_replay(run: Run, ticks: int, size: int) -> None:
     for tick in (*range(min(ticks, 10)), ticks - 1):
@@ -177,13 +168,6 @@ def test_episodes(run: Run) -> None:
         "mean_return_100": np.mean(np.arange(50, 150)) / 2,
         "mean_length_100": np.mean(np.arange(50, 150)),
     }
-
-
-def test_a_few_episodes_have_no_trend(run: Run) -> None:
-    run.metrics.environment.episodes.append(FinishedEpisode(9, 9, 1.0, 0))
-    assert run.figures().episodes["trend"] == dict.fromkeys(
-        ("direction", "change", "episodes", "p_value")
-    )
 
 
 def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -> None:
