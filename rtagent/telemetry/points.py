@@ -1,4 +1,4 @@
-"""Points of a run's curves, and the interfaces of what takes them."""
+"""Points of a run's curves, and the interface of a library that takes them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,6 @@ class Point(NamedTuple):
     wall_time: float
     step: int
     values: Mapping[str, float]
-
-
-class Sink(Protocol):
-    """A destination of points.
-
-    Attributes:
-        name: for messages.
-        problem: why points are not being written. If None, they are.
-    """
-
-    name: str
-    problem: str | None
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Take points, in order. Never waits for a network and never raises."""
-
-    def close(self) -> None:
-        """Write what is left, within `CLOSE_S`."""
 
 
 class Library(Protocol):

@@ -25,7 +25,7 @@ from rtagent.errors import UserError
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, newest_first, prune
 from rtagent.telemetry.libraries import LIBRARIES
-from rtagent.telemetry.points import Library, Point, Sink
+from rtagent.telemetry.points import Library, Point
 from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 TENSORBOARD_DIR = "tensorboard"
@@ -46,6 +46,10 @@ class EventFiles:
     Args:
         most_bytes: of all files.
         wall_time: seconds since 1970.
+
+    Attributes:
+        name: for messages.
+        problem: why points are not being written. If None, they are.
     """
 
     name = "tensorboard"
@@ -59,6 +63,7 @@ class EventFiles:
         self._begin_file()
 
     def write(self, points: Sequence[Point]) -> None:
+        """Take points, in order. Never raises."""
         self._unwritten = [*self._unwritten, *points][-KEPT:]
         if not self._unwritten:
             return
@@ -76,6 +81,7 @@ class EventFiles:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
+        """Write what is left."""
         self.write(())
 
     def _begin_file(self) -> None:
@@ -88,6 +94,10 @@ class Background:
 
     Args:
         start: makes the library ready; called in the thread, and again after a failure.
+
+    Attributes:
+        name, problem: as those of `EventFiles`.
+        dropped: points that were not written.
     """
 
     def __init__(self, name: str, start: Callable[[], Library]) -> None:
@@ -100,6 +110,7 @@ class Background:
         self._thread.start()
 
     def write(self, points: Sequence[Point]) -> None:
+        """Take points, in order. Never waits and never raises."""
         if not points:
             return
         try:
@@ -109,6 +120,7 @@ class Background:
             self.problem = f"it takes nothing more, {self.dropped} points are left out"
 
     def close(self) -> None:
+        """Write what is left, within `CLOSE_S`."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -130,6 +142,9 @@ class Background:
                 library.close()
         except Exception as error:
             self.problem = str(error)
+
+
+Sink = EventFiles | Background
 
 
 def configured(run: RunConfig) -> list[str]:

@@ -219,7 +219,7 @@ def test_what_cannot_be_written_is_reported_once_and_written_later(run: Run) -> 
 
 
 def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
-    run.recorder.sinks[0].most_bytes = 4000  # type: ignore[attr-defined]
+    run.recorder.sinks[0].most_bytes = 4000  # type: ignore[union-attr]
     for number in range(1, 201):
         run.world.metrics.learners[0].updates = number
         run.world.metrics.learners[0].applied = 1
