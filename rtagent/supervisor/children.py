@@ -148,9 +148,8 @@ class Children:
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
-            limit = self._silence_limit(child, now)
-            if self._silent_for(child, now) > limit:
-                child.kill(self._silence(child, limit))
+            if hangs := self._hangs(child, now):
+                child.kill(hangs)
             elif child.role == "environment":
                 child.busy = self._busy(child, now)
         if not self._is_writing(child) or now - child.since > LAST_CHECKPOINT_S:
@@ -190,8 +189,8 @@ class Children:
         beats: dict[str, bool] = {}
         for child in self:
             if child.role in NEEDED_ROLES and child.state not in (State.STOPPING, State.STOPPED):
-                silent = self._silent_for(child, now) > self._silence_limit(child, now)
-                beats[child.role] = beats.get(child.role, False) or (child.alive and not silent)
+                well = child.alive and not self._hangs(child, now)
+                beats[child.role] = beats.get(child.role, False) or well
         return all(beats.values())
 
     def stop(self, now: float) -> None:
@@ -254,15 +253,17 @@ class Children:
         long = now - max(since_ns / NANO, child.since) > BUSY_S
         return doing.name.lower() if doing is not Doing.WAITING and long else None
 
-    def _silence(self, child: Child, limit: float) -> str:
-        """Why a process counts as hung."""
-        doing = Doing.WAITING
+    def _hangs(self, child: Child, now: float) -> str | None:
+        """Why a process counts as hung, if it does."""
+        limit = self._silence_limit(child, now)
+        if self._silent_for(child, now) <= limit:
+            return None
         if child.role == "environment":
             doing, _ = self._metrics.environment.doing
-        if doing is Doing.STEPPING and limit == self._env.step_limit_s:
-            return f"a step has not come back for {limit:g} s (env.step_limit_s)"
-        if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
-            return f"a reset has not come back for {limit:g} s (env.reset_limit_s)"
+            if doing is Doing.STEPPING and limit == self._env.step_limit_s:
+                return f"a step has not come back for {limit:g} s (env.step_limit_s)"
+            if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
+                return f"a reset has not come back for {limit:g} s (env.reset_limit_s)"
         return f"no heartbeat for {limit:.0f} s"
 
     def _silence_limit(self, child: Child, now: float) -> float:
