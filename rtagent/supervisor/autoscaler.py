@@ -196,17 +196,17 @@ class AutoScaler:
             return self._move(now, newest.with_margin, why, measured)
         if not at_once and not (last and all(look.needed > current for look in last)):
             return None
-        most, known = self._limits.most, "the most that may run here"
+        most, verdict = self._limits.most, "the most that may run here"
         if self._ceiling is not None:
-            most, known = self._ceiling.processes, "the most that help here"
+            most, verdict = self._ceiling.processes, "the most that help here"
         after = min(newest.needed, most)
         if after <= current:
             return None
         if now - self._shrunk_at < 2 * SHRINK_S:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        known = known if after < newest.needed else "enough"
-        move = self._move(now, after, _reason(measured, self._limits, after, known), measured)
+        verdict = verdict if after < newest.needed else "enough"
+        move = self._move(now, after, _reason(measured, self._limits, after, verdict), measured)
         self._growth = _Growth(current, measured)
         return move
 
@@ -285,13 +285,13 @@ def _late(measured: Measured, limits: Limits) -> float:
     return measured.interaction_s / (LATE * limits.deadline_s)
 
 
-def _reason(measured: Measured, limits: Limits, after: int, known: str) -> str:
-    """Why to have `after` processes: measured times, and what is `known` of that number."""
+def _reason(measured: Measured, limits: Limits, after: int, verdict: str) -> str:
+    """Why to have `after` processes: the measured times, and a verdict on that number."""
     processes = "process is" if after == 1 else "processes are"
     return (
         f"an inference takes {_ms(measured.mean_s)} (p99 {_ms(measured.longest_s)}) and actions "
         f"come {_every(measured.interaction_s)}: "
-        f"for {_ms(limits.deadline_s)}, {after} {processes} {known}"
+        f"for {_ms(limits.deadline_s)}, {after} {processes} {verdict}"
     )
 
 
