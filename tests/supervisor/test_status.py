@@ -120,7 +120,7 @@ def dead(index: int, error: str) -> Child:
     return child
 
 
-@pytest.mark.parametrize("length", [100, 100_000])
+@pytest.mark.parametrize("length", [100, 10_000])
 def test_two_hundred_tracebacks_and_fifty_long_events_are_shortened(
     cell: JsonDoubleBuffer, clock: VirtualClock, length: int
 ) -> None:

@@ -88,17 +88,16 @@ def test_episodes_are_read(tmp_path: Path) -> None:
     assert list(found.returns) == [1.5, -2.0]
 
 
-@pytest.mark.parametrize("episodes", [0, 1, 50])
-@pytest.mark.parametrize("ratio", [None, 0.5])
+@pytest.mark.parametrize(
+    ("episodes", "loss", "ratio", "panels"),
+    # A loss of 0 has no logarithm.
+    [(0, 0.5, None, 4), (1, 0.5, None, 4), (50, 0.0, None, 4), (50, 0.5, 0.5, 5)],
+)
 def test_a_picture_is_drawn_whatever_there_is(
-    tmp_path: Path, episodes: int, ratio: float | None
+    tmp_path: Path, episodes: int, loss: float, ratio: float | None, panels: int
 ) -> None:
-    history = history_of(figures(ratio=ratio) for _ in range(episodes))
-    assert panels_of(tmp_path, history, episodes) == (5 if ratio is not None and episodes else 4)
-
-
-def test_a_loss_of_zero_needs_no_logarithm(tmp_path: Path) -> None:
-    assert panels_of(tmp_path, history_of(figures(loss=0.0) for _ in range(3))) == 4
+    history = history_of(figures(loss, ratio) for _ in range(episodes))
+    assert panels_of(tmp_path, history, episodes) == panels
 
 
 @pytest.mark.parametrize(("sizes", "panels"), [([32, 32, 32], 4), ([32, 64, 64], 5)])
