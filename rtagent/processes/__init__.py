@@ -1,4 +1,4 @@
-"""The life of a process, whatever it does: how it starts, waits, reports and ends.
+"""The life of a process of any role: how it starts, waits, reports and ends.
 
-May import `memory`, `logs` and `files`; knows no role.
+May import `memory`, `config`, `logs` and `files`.
 """

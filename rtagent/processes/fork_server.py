@@ -1,12 +1,13 @@
 """The fork server: has imported torch once, and forks every child of a run.
 
-Why it is correct. It holds one thread and has run no torch operation, so a fork of it is whole. A
-request is one packet of a socket that its owner alone holds: the packet brings the descriptor of
-what to run and a pipe for the answers, so a request is there whole or not at all. A refused fork,
-or descriptors that no longer fit, are an answer; nothing but the end of its owner ends the loop.
-Both ends of a run arm the kernel's death signal: the server dies with the thread that started it,
-and its children die with it. It ignores what a terminal or a shell sends to everybody (SIGINT,
-SIGTERM, SIGHUP): its owner decides when the children end, and writes checkpoints first.
+Why it is correct. It has one thread and has run no torch operation, so a fork of it is whole. A
+request is one packet of a socket whose other end its owner alone holds: the packet brings the
+descriptor of what to run and a pipe for the answers, so a request arrives whole or not at all. A
+refused fork, or a lack of descriptors, is an answer; nothing but the end of its owner ends the
+loop. The server and its children arm the kernel's death signal: the server dies with the thread
+that started it, and its children die with it. It ignores the signals that a terminal or a shell
+sends to a whole group (SIGINT, SIGTERM, SIGHUP): its owner decides when the children end, and has
+checkpoints written first.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from collections.abc import Sequence
 from rtagent.processes.scheduling import die_with_parent
 
 MOST_DESCRIPTORS = 64
-"""That one request may bring."""
+"""In one request."""
 ANSWER = struct.Struct("q")
-"""To each request: the pid, or minus the number of the error; later the exit code."""
+"""Two answers to each request: the pid, or minus the number of the error; later the exit code."""
 FOR_THE_OWNER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _inherited: list[int] = []
@@ -59,7 +60,7 @@ def main(descriptor: int, owner: int, preload: Sequence[str]) -> None:
     """
     for number in FOR_THE_OWNER:
         signal.signal(number, signal.SIG_IGN)
-    # The owner had blocked them, so that none could end this process before.
+    # The owner has blocked them, so that none could end this process until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_OWNER)
     die_with_parent(owner)
     for name in preload:
@@ -80,7 +81,7 @@ class _Server:
             os.set_blocking(end, False)
 
     def serve(self) -> None:
-        """Fork what is asked for, and tell how it ended, until the owner is gone."""
+        """Fork the children that are requested, and report their ends, until the owner is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         news = select.poll()
@@ -96,12 +97,12 @@ class _Server:
                     return
 
     def _take(self) -> bool:
-        """Carry out a request; whether there was one, and not the end."""
+        """Carry out a request; false if the owner is gone."""
         packet, descriptors, _, _ = socket.recv_fds(self._requests, 1, MOST_DESCRIPTORS)
         if not packet:
             return False
-        # With no descriptor free the kernel cuts the list short. The owner then finds the pipe for
-        # the answers closed.
+        # With no descriptor free the kernel cuts the list short. The owner then finds that the pipe
+        # for the answers is closed.
         if len(descriptors) == packet[0]:
             self._fork(*descriptors)
         for each in descriptors:
@@ -120,11 +121,11 @@ class _Server:
         if _answer(pipe, pid):
             self._pipes[pid] = pipe
         else:
-            # Nobody waits for it any more.
+            # The owner has given it up.
             os.kill(pid, signal.SIGKILL)
 
     def _become_child(self, pipe: int, body: int, inherited: Sequence[int]) -> None:
-        """Run what was asked for, and end."""
+        """Run what was requested, and end."""
         code = 1
         try:
             die_with_parent(self._pid)
@@ -166,7 +167,7 @@ class _Server:
 
 
 def _answer(pipe: int, number: int) -> bool:
-    """Whether anybody listens."""
+    """Write an answer; whether the owner still holds its end of the pipe."""
     try:
         os.write(pipe, ANSWER.pack(number))
     except BrokenPipeError:

@@ -1,6 +1,6 @@
 """Ctrl-C and standard streams while a program begins and ends, when Python would print tracebacks.
 
-Nothing runs then that would have to be ended in good order, so Ctrl-C may end the program at once.
+At these times nothing needs an orderly end, so Ctrl-C may end the program at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EXIT_INTERRUPTED = 130
 
 
 def leave_at_ctrl_c() -> None:
-    """From now on Ctrl-C ends this process without a word, unless it was to be ignored."""
+    """From now on Ctrl-C ends this process without a message, unless it is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
@@ -27,7 +27,7 @@ def raise_at_ctrl_c() -> None:
 
 
 def hold_standard_streams() -> None:
-    """Open what was closed at the start: a socket must not become what others take for stderr."""
+    """Open standard streams that are closed, lest a socket get the descriptor of stderr."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)

@@ -1,15 +1,15 @@
 """The one place that starts processes.
 
-Why it is correct. Every child is forked by a fork server (`fork_server.py`), which holds one thread
-and has run no torch operation. Each run has its own: what ends one run does not touch another in
-the same program. The death signal is armed per *thread*: the fork server dies when the thread that
-started it ends, so `ForkServer` belongs to the supervisor's thread, which lives as long as the
+Why it is correct. Every child is forked by a fork server (`fork_server.py`), which has one thread
+and has run no torch operation. Each run has its own, so the end of one run does not affect another
+in the same program. The death signal is armed per *thread*: the fork server dies when the thread
+that started it ends, so `ForkServer` belongs to the supervisor's thread, which lives as long as the
 supervisor does.
 
-Nothing here waits. `spawn` leaves a request in a socket; the pid, a refusal and the exit code come
-through a pipe of the child's own, and are read when somebody looks. So a fork server that is still
-importing, is stopped, or dies delays nobody: its children count as ended when the pipe closes, and
-`tend` wakes it or starts another.
+Nothing here waits but `join` and `stop`. `spawn` leaves a request in a socket; the pid, a refusal
+and the exit code come through a pipe of the child's own, which is read when they are asked for. So
+a fork server that is still importing, is stopped, or dies delays no other process: its children
+count as ended when the pipe closes, and `tend` wakes it or starts another.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ CHILD_ENV = {
 """Environment variables of every child, unless the user has set them.
 
 torch would use two threads per worker. glibc's malloc gives the free end of its heap back to the
-system for its first arena alone, and a thread whose allocation fails moves to another one: what a
-learner then gave back would not be given back, just when memory is short.
+system for its first arena alone, and a thread whose allocation fails moves to another arena: what a
+learner frees would then stay with it, just when memory is short.
 """
 MOST_OPEN = 65_536
-"""Descriptors that the limit is raised to: enough for hundreds of processes and connections."""
+"""Limit of descriptors that is wanted: enough for hundreds of processes and connections."""
 REFUSED = 71
 """Exit code of a process that could not be started (`EX_OSERR` of sysexits.h)."""
 
@@ -61,7 +61,7 @@ class Process:
         answers: descriptor of the pipe that the fork server answers through.
 
     Attributes:
-        failure: why it could not be started; None if it could, or while that is not known.
+        failure: why it could not be started, or that it ended with the fork server; else None.
     """
 
     def __init__(self, name: str, answers: int) -> None:
@@ -74,7 +74,7 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """None as long as the fork server has not answered."""
+        """Its process id; None as long as the fork server has not answered."""
         self._listen()
         return self._pid
 
@@ -86,7 +86,7 @@ class Process:
 
     @property
     def sentinel(self) -> int:
-        """Readable when there is news; look at `exitcode` then."""
+        """A descriptor that is readable when `pid` or `exitcode` may have changed."""
         return self._answers
 
     def is_alive(self) -> bool:
@@ -102,7 +102,7 @@ class Process:
         self._signal(signal.SIGKILL)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended; a timeout, seconds, that is None means for ever."""
+        """Wait until it has ended; at most `timeout` seconds for each answer, if that is given."""
         while self.is_alive() and _readable(self._answers, timeout):
             pass
 
@@ -119,12 +119,12 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
         else:
-            # It is not there yet. The fork server ends it when it finds nobody listening.
+            # It does not exist yet. The fork server ends it when it finds the pipe closed.
             self._exitcode = -number
             self.close()
 
     def _listen(self) -> None:
-        """Take in what the fork server has said."""
+        """Read the answers of the fork server."""
         while self._exitcode is None:
             try:
                 said = os.read(self._answers, ANSWER.size)
@@ -145,7 +145,7 @@ class Process:
 
 
 class ForkServer:
-    """Forks children that have everything imported. Of one thread alone, see above.
+    """Forks children that have everything imported. To be used by one thread alone, see above.
 
     Args:
         preload: further modules to import once.
@@ -197,11 +197,11 @@ class ForkServer:
     def tend(self) -> None:
         """Wake the fork server if it was stopped; start another if it has died.
 
-        A refusal of the system is ignored: this is called again and again.
+        If the system refuses that, the next call tries again.
         """
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                # What goes on already takes no notice.
+                # This does nothing to a process that is not stopped.
                 os.kill(self._process.pid, signal.SIGCONT)
             return
         self._socket.close()
@@ -209,8 +209,8 @@ class ForkServer:
             self._start()
 
     def stop(self) -> None:
-        """End the fork server, and with it whatever child is left."""
-        # It holds nothing, and would take seconds to unload torch in good order.
+        """End the fork server, and with it all children that are left."""
+        # It has nothing to save, and an orderly exit would take seconds to unload torch.
         self._process.kill()
         self._process.wait()
         self._socket.close()
@@ -254,9 +254,9 @@ class ForkServer:
 
 
 class _Sending:
-    """Collects the descriptors that what is being pickled takes along.
+    """Collects the descriptors of the objects that are being pickled.
 
-    `multiprocess` asks whoever starts a process for this.
+    This is the interface that `multiprocess` expects of what starts a process.
     """
 
     DupFd = Inherited
@@ -265,7 +265,7 @@ class _Sending:
         self._descriptors = descriptors
 
     def duplicate_for_child(self, descriptor: int) -> int:
-        """Where the child finds it: the argument of `DupFd`."""
+        """The number by which the child finds it: the argument of `DupFd`."""
         self._descriptors.append(descriptor)
         return len(self._descriptors) - 1
 
@@ -276,7 +276,7 @@ def pipe() -> Any:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process and its children open as many descriptors as they are permitted to."""
+    """Raise the descriptor limit of this process and its children as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,8 +1,9 @@
-"""How many processes a machine may be asked for.
+"""How many processes may be asked for on a machine.
 
-So many that the machine itself is no longer to be reached are a mistake, and over HTTP a harmful
-one: 179 inference processes that compute all the time and 57 learners on two cores took minutes to
-be sent away again. The bound is far above what is of use; who knows better sets it in the file.
+Too many make the machine unreachable, and anybody who may change settings over HTTP can ask for
+them: 179 inference processes that compute all the time and 57 learners on two cores took minutes to
+be stopped again. The bound is far above any useful number; a user can set another one in the
+configuration file.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from rtagent.memory.usage import Level, memory_levels
 LEAST = 8
 PER_CORE = 16
 BEYOND_CORES = 16
-"""Processes of a padded or remote policy wait most of the time: even one core carries some."""
+"""Processes with injected latency or a remote policy mostly wait: even one core carries some."""
 PROCESS_BYTES = 96 << 20
-"""About what one has to itself."""
+"""Private memory of a process, about."""
 
 
 def most_processes(
@@ -29,25 +30,25 @@ def most_processes(
 
     Args:
         config: `run.max_processes`.
-        cores: that this process may use. If None, asks the kernel.
-        levels: of memory. If None, asks the kernel.
+        cores: number of cores that this process may use. If None, asks the kernel.
+        levels: available memory. If None, asks the kernel.
     """
     if config.run.max_processes != "auto":
         return config.run.max_processes
     usable = len(os.sched_getaffinity(0)) if cores is None else cores
     available = min(level.available for level in (memory_levels() if levels is None else levels))
-    # Half of the memory is for the replay, and for everybody else.
+    # Half of the memory is left to the replay and to other programs.
     by_memory = available // 2 // PROCESS_BYTES
     return max(LEAST, min(PER_CORE * usable + BEYOND_CORES, by_memory))
 
 
 def check_processes(config: Config, most: int) -> None:
     """Raise a `UserError` for a configuration with more than `most` processes."""
-    acting = 1 if config.inference.processes == "auto" else config.inference.processes
-    learning = config.learning.processes
+    wanted, learning = config.inference.processes, config.learning.processes
+    acting, shown = (1, "auto (1 at least)") if wanted == "auto" else (wanted, wanted)
     if acting + learning > most:
         raise UserError(
-            f"inference.processes = {acting} and learning.processes = {learning} are more than "
-            f"the {most} together that this machine is taken to bear; where it bears more, set "
-            "run.max_processes in the configuration file"
+            f"inference.processes = {shown} and learning.processes = {learning} are together "
+            f"more than the {most} processes that this machine is assumed to carry; if it carries "
+            "more, set run.max_processes in the configuration file"
         )

@@ -1,11 +1,11 @@
-"""What a child and the supervisor say to each other: short messages, for which nobody waits.
+"""The messages between a child and the supervisor: short ones, and neither waits for the other.
 
-Why it is correct. The two ends are a pair of SEQPACKET sockets: the kernel takes a message whole or
-not at all, and hands it out so. A child that is stopped or killed in the middle of anything leaves
-no half message behind. Listening never waits. Speaking does not either, unless it is asked to:
-where the other end does not read, the message is not sent, and who speaks is told. A message is
-JSON: taking it in runs nothing and imports nothing, whatever a child sends; what cannot be
-understood is `None`.
+Why it is correct. The two ends are a pair of SEQPACKET sockets: the kernel takes and delivers a
+message whole or not at all. A child that is stopped or killed in the middle of anything leaves no
+half message behind. `receive` never waits. `send` does not wait either, unless it is asked to:
+if the other end does not read, the message is not sent, and the return value says so. A message is
+JSON: decoding it runs nothing and imports nothing, whatever a child sends; what cannot be decoded
+becomes `None`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from rtagent.clock import MonotonicClock
 MOST_BYTES = 64 << 10
 """Of one message. A socket's usual buffer holds three of these."""
 MOST_AT_ONCE = 64
-"""Messages taken in by one call: who never stops talking must not keep others waiting."""
+"""Messages that one call receives: a child that never stops sending must not delay the others."""
 RETRY_S = 0.005
 
 
 class Pipe:
-    """One end of the line, a SEQPACKET socket, between child and supervisor. Picklable."""
+    """One end of the connection between child and supervisor, a SEQPACKET socket. Picklable."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
 
     def send(self, message: Any, wait_s: float = 0.0) -> bool:
-        """Say something that JSON can hold; whether it is on its way. From one thread at a time.
+        """Send a message; whether it was sent. From one thread at a time.
 
         Args:
-            message: what to say.
-            wait_s: seconds to wait for the other end to read, if it is behind.
+            message: what JSON can hold.
+            wait_s: seconds to wait for the other end to read, if the socket is full.
 
         Raises:
-            OSError: nobody is there any more.
+            OSError: the other end is closed.
             ValueError: it is longer than `MOST_BYTES`.
         """
         packet = json.dumps(message).encode()
@@ -57,42 +57,42 @@ class Pipe:
                 return True
 
     def receive(self, most: int = MOST_AT_ONCE) -> list[Any]:
-        """What has been said meanwhile, at most so many messages. Never waits.
+        """The messages that have arrived, at most `most` of them. Never waits.
 
         Raises:
             EOFError: nothing is left, and the other end is closed.
-            OSError: the line is broken.
+            OSError: the connection is broken.
         """
-        heard: list[Any] = []
-        while len(heard) < most:
+        received: list[Any] = []
+        while len(received) < most:
             try:
                 packet = self._end.recv(MOST_BYTES + 1, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                # The other end did not read everything before it left; what it said is still here.
+                # The other end was closed before it had read everything; what it sent is kept.
                 continue
             if not packet:
-                if not heard:
+                if not received:
                     raise EOFError
                 break
-            heard.append(_understood(packet))
-        return heard
+            received.append(_decoded(packet))
+        return received
 
     def recv(self) -> Any:
         """The next message; waits for it.
 
         Raises:
             EOFError: the other end is closed.
-            OSError: the line is broken.
+            OSError: the connection is broken.
         """
         packet = self._end.recv(MOST_BYTES + 1)
         if not packet:
             raise EOFError
-        return _understood(packet)
+        return _decoded(packet)
 
     def poll(self, timeout: float) -> bool:
-        """Wait so many seconds for something to hear, or for the end; whether it is there."""
+        """Wait up to `timeout` seconds for a message or the end; whether there is one."""
         news = select.poll()
         news.register(self._end, select.POLLIN)
         return bool(news.poll(1000.0 * timeout))
@@ -103,21 +103,21 @@ class Pipe:
         return self._end.fileno() < 0
 
     def fileno(self) -> int:
-        """Descriptor, readable when there is something to hear."""
+        """A descriptor that is readable when there is a message, or the end."""
         return self._end.fileno()
 
     def close(self) -> None:
-        """Give up this end."""
+        """Close this end."""
         self._end.close()
 
 
 def open_pipe() -> tuple[Pipe, Pipe]:
-    """Both ends of a line."""
+    """Both ends of a new connection."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Pipe(ours), Pipe(theirs)
 
 
-def _understood(packet: bytes) -> Any:
+def _decoded(packet: bytes) -> Any:
     try:
         return json.loads(packet)
     except (ValueError, RecursionError):

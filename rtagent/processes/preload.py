@@ -1,6 +1,6 @@
 """What the fork server imports once, so that a worker starts in tens of milliseconds.
 
-It imports and runs nothing: a fork made after a torch operation hangs in the child.
+It only imports: a fork made after a torch operation hangs in the child.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """When a dead process is started again: pure arithmetic on times.
 
 The pause before each start doubles, with jitter, from `FIRST_PAUSE_S` to `LONGEST_PAUSE_S`, and
-stays there: a process is tried for ever, since what it lacks (memory, a disk, a simulator) may come
-back. After `MOST_RESTARTS` in vain it counts as failed meanwhile. A process that has run for
-`WELL_S` starts from the shortest pause again.
+stays there: a process is restarted for ever, since what it lacks (memory, a disk, a simulator) may
+come back. After `MOST_RESTARTS` in vain it counts as failed meanwhile. After a process has run for
+`WELL_S`, pauses begin with the shortest one again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RestartPolicy:
 
     @property
     def failing(self) -> bool:
-        """Whether it has died too often for anybody to expect that the next start succeeds."""
+        """Whether it has died so often that the next start will probably fail, too."""
         return self._deaths > MOST_RESTARTS
 
     def next_start(self, now: float, ran_s: float, jitter: float) -> float:
@@ -30,7 +30,7 @@ class RestartPolicy:
 
         Args:
             now: seconds.
-            ran_s: how long it had worked before it died, seconds; 0 if it never got so far.
+            ran_s: how long it had worked before it died, seconds; 0 if it had never been ready.
             jitter: uniform in [0, 1).
         """
         if ran_s >= WELL_S:

@@ -1,8 +1,8 @@
 """Scheduling and memory locking: what the kernel can do for a process on the wall clock.
 
-The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask to go
-before whatever else wants a core; learners take `SCHED_IDLE`, so that they never delay acting.
-Users without the permission run all the same, with more jitter.
+The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask for a
+higher priority than other programs; learners take `SCHED_IDLE`, so that they never delay acting.
+Without the permission a run works all the same, with more jitter.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ FIFO_PRIORITY = 50
 ACTING_NICE = -10
 """Not `SCHED_FIFO`: policies that keep every core busy would shut the service out."""
 SUPERVISOR_NICE = -15
-"""Above acting, or the supervisor could not end processes that are too many; it needs little."""
+"""Above acting, or the supervisor could not end surplus processes; it needs little."""
 SERVICE_NICE = -11
-"""Hardly above acting: whoever can send requests must not be able to stop it."""
+"""Hardly above acting: clients must not be able to stop acting by their requests."""
 STEP_BACK_NICE = 10
-"""A tenth of the weight: less would let a thread starve that holds what acting waits for."""
+"""A tenth of the weight: with less a thread might starve that holds a lock acting waits for."""
 TIMER_SLACK_NS = 1000
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
@@ -35,7 +35,7 @@ def _libc() -> ctypes.CDLL:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
-    The parent's pid closes the race with a parent that is gone already.
+    If the parent is gone already, which its pid tells, the process ends at once.
     """
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -48,7 +48,7 @@ def name_process(name: str) -> None:
 
 
 def sharpen_timers() -> None:
-    """Let sleeps of this process end within about a microsecond of the asked time."""
+    """Let sleeps of this process end within about a microsecond of the requested time."""
     _libc().prctl(_PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
 
 
@@ -64,7 +64,7 @@ def fifo_permitted() -> bool:
 
 
 def enter_realtime(mode: str) -> bool:
-    """Take `SCHED_FIFO` and lock memory as it is touched; whether that is in force.
+    """Take `SCHED_FIFO`, and lock memory once it is touched; whether that is permitted.
 
     Args:
         mode: auto (where permitted), on (required) or off.
@@ -94,17 +94,20 @@ def enter_realtime(mode: str) -> bool:
 
 
 def prefer_acting(mode: str) -> bool:
-    """Go before programs of normal priority, unless the mode is off; whether that is permitted."""
+    """Take priority over normal programs, unless the mode is off; whether that is permitted."""
     return mode != "off" and _take_nice(ACTING_NICE)
 
 
 def prefer_service() -> bool:
-    """Be heard beside inference processes that keep every core busy; whether that is permitted."""
+    """Take priority over inference, which may keep all cores busy; whether that is permitted."""
     return _take_nice(SERVICE_NICE) or _take_nice(ACTING_NICE)
 
 
 def prefer_supervisor() -> bool:
-    """Go before all but the environment; whether that is permitted. Children do not inherit it."""
+    """Take priority over all but the environment; whether that is permitted.
+
+    Children do not inherit it.
+    """
     if not (_take_nice(SUPERVISOR_NICE) or _take_nice(ACTING_NICE)):
         return False
     policy = os.sched_getscheduler(0) | os.SCHED_RESET_ON_FORK
@@ -113,7 +116,7 @@ def prefer_supervisor() -> bool:
 
 
 def step_back(thread: int = 0) -> None:
-    """Have a tenth of the weight of before, and so progress where acting keeps every core busy.
+    """Take a tenth of the weight of before: progress is slow where acting keeps all cores busy.
 
     Args:
         thread: its native id; 0: the process.
@@ -131,11 +134,11 @@ def _take_nice(nice: int) -> bool:
 
 
 def spare_or_sacrifice(score: int) -> bool:
-    """Tell the kernel whom to end when memory is short; whether that is permitted.
+    """Tell the kernel which process to end when memory is short; whether that is permitted.
 
     Args:
-        score: -1000 (never this process) to 1000 (this one first). Less than what it was inherited
-            with takes the right `CAP_SYS_RESOURCE`.
+        score: -1000 (never this process) to 1000 (this one first). A score below the inherited one
+            takes the capability `CAP_SYS_RESOURCE`.
     """
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
@@ -146,5 +149,5 @@ def spare_or_sacrifice(score: int) -> bool:
 
 
 def enter_idle() -> None:
-    """Run only when nothing else wants the core."""
+    """Run only when no other process needs the core."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

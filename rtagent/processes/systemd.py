@@ -1,8 +1,7 @@
 """systemd's notification protocol: ready, status, stopping, and the watchdog.
 
-A datagram to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is sent; a socket
-that is full or gone is never waited for, and what could not be sent is tried again at the next
-step.
+Messages are datagrams to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is
+sent. Nothing waits for a socket that is full or gone: the next step tries again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Systemd:
 
     Attributes:
         watchdog_s: seconds without a sign of life after which systemd ends this process. If None,
-            it does not watch.
+            systemd does not watch it.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -32,7 +31,7 @@ class Systemd:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
         self.watchdog_s: float | None = None
-        self._said: str | None = None
+        self._state: str | None = None
         self._ready = False
         self._pinged: float | None = None
         if address[:1] not in ("/", "@"):
@@ -45,18 +44,18 @@ class Systemd:
             self.watchdog_s = int(limit) / 1e6
 
     def step(self, now: float, state: str, fresh: Callable[[float], bool]) -> None:
-        """Say what has changed, and give a sign of life when one is due.
+        """Send the state if it has changed, and a sign of life when it is due.
 
         Args:
             now: seconds.
             state: of the run, as `rtagent.supervisor.status.run_state` names it.
-            fresh: given the time, whether every role's heartbeat is fresh; asked when a sign of
+            fresh: given the time, whether every role's heartbeat is fresh; called when a sign of
                 life is due.
         """
-        if state != self._said:
+        if state != self._state:
             begin = {"running": "" if self._ready else "READY=1\n", "stopping": "STOPPING=1\n"}
             if self._send(f"{begin.get(state, '')}STATUS={state}"):
-                self._said = state
+                self._state = state
                 self._ready = self._ready or state == "running"
         if self.watchdog_s is None:
             return
@@ -65,13 +64,13 @@ class Systemd:
             self._pinged = now
 
     def close(self) -> None:
-        """Say no more."""
+        """Send nothing more."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _send(self, message: str) -> bool:
-        """Whether it could be said."""
+        """Whether the message was sent."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.sendto(message.encode(), self._address)

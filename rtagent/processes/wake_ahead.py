@@ -1,10 +1,10 @@
 """How long before an event a process wakes up, so that it is awake when the event comes.
 
-A sleep ends late: by microseconds where cores are kept awake, by a millisecond where a virtual
-machine's core must be woken by its host. `WakeAhead` measures how late its owner's own sleeps end
-and chooses a time ahead that covers nearly all of them, as far as the time that is then spent
-awake, spinning included, stays within a share of a core. Where sleeps end late anyway, less of the
-time ahead is spent awake, so that more of it fits.
+A sleep ends late: by microseconds where cores are kept awake, by a millisecond where the host must
+wake a virtual machine's core. `WakeAhead` measures how late the sleeps of its process end and
+chooses a time ahead that covers nearly all of them, as far as the time spent awake before events,
+spinning included, stays within a share of a core. The later sleeps end, the less of the time ahead
+is spent awake, and the longer it may be.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ QUANTILE = 0.99
 """Of the wake-ups, to be covered."""
 MARGIN_S = 20e-6
 FIRST_S = 400e-6
-"""Before anything is measured, within the share."""
+"""The time ahead before anything is measured, if the share permits it."""
 WINDOW = 256
 """Wake-ups remembered."""
 EVERY = 16
 """Wake-ups between two choices."""
 BEHINDS = 16
-"""Newest events that a forecast follows."""
+"""Newest events that a forecast is made from."""
 
 Seconds = npt.NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def time_ahead(late: Seconds, ready: Seconds, over: Seconds, budget_s: float) ->
 
     Args:
         late: (n,) seconds by which sleeps ended late.
-        ready: (n,) seconds from the asked end of the sleep to the moment when all was prepared.
+        ready: (n,) seconds from the requested end of the sleep until all was prepared.
         over: (n,) seconds awake beyond what the time ahead explains: the event was late.
         budget_s: seconds awake per wake-up, on average.
 
@@ -78,17 +78,17 @@ class WakeAhead:
         self._noted: list[tuple[float, float, float]] = []
 
     def note(self, late_s: float, ready_s: float, awake_s: float) -> None:
-        """Remember a wake-up; `choose` looks at it, for now the event is there.
+        """Remember a wake-up for `choose`: at the event itself there is no time to evaluate it.
 
         Args:
-            late_s: from the asked end of the sleep to its real one.
-            ready_s: from the asked end of the sleep to the moment when all was prepared.
+            late_s: from the requested end of the sleep to its real one.
+            ready_s: from the requested end of the sleep until all was prepared.
             awake_s: from the real end of the sleep to the event.
         """
         self._noted.append((late_s, ready_s, awake_s))
 
     def choose(self) -> None:
-        """Follow what was measured. Before each sleep, where there is time."""
+        """Adapt the time ahead to the remembered wake-ups. Called before each sleep."""
         for late_s, ready_s, awake_s in self._noted:
             at = self._count % WINDOW
             self._late[at], self._ready[at] = late_s, ready_s
@@ -105,9 +105,9 @@ class WakeAhead:
 
 
 class Forecast:
-    """When the next event comes: its due time, and how far the last ones lay behind theirs.
+    """When the next event comes: its due time, and the first quartile of the last delays.
 
-    Early ones count: whoever comes to an early event in time is not late for any.
+    A process that is in time for an early event is in time for the others, too.
     """
 
     def __init__(self) -> None:

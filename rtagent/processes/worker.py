@@ -1,11 +1,11 @@
-"""The base of every worker process: its life from the fork to its last word.
+"""The base of every worker process: its life from the fork to its last message.
 
 Why it is correct. A worker dies with the fork server (`PR_SET_PDEATHSIG`), which dies with the
-supervisor, and like it ignores SIGINT and SIGHUP, which reach the supervisor alone. It takes
+supervisor, and like it ignores SIGINT and SIGHUP, which are for the supervisor alone. It takes
 SIGTERM as a request to leave its loop. Its heartbeat is stamped by the loop itself, never by a
-helper thread: a loop that hangs stops beating. What it has to say goes through a line of its own,
-and does not wait for the supervisor: an event that finds the line full is counted and dropped. The
-supervisor reads what a dead worker said before it looks at the exit code.
+helper thread: a loop that hangs stops beating. Its messages go through a pipe of its own and do
+not wait for the supervisor: an event that finds the pipe full is counted and dropped. The
+supervisor reads the last messages of a dead worker before it looks at the exit code.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ OUT_OF_MEMORY = {
     "service": -400, "environment": -250, "inference": 0, "recorder": 250, "learner": 500,
     "evaluation": 750, "converter": 600,
 }
-"""Whom the kernel ends first when memory is short: acting goes on without who learns.
+"""Scores of the kernel, by role: when memory is short, the highest ends first, learners early.
 
-Supervisor and fork server come last. A user without the right to protect can sacrifice.
+Supervisor and fork server come last. A score above the inherited one takes no permission.
 """
 LAST_WORDS_S = 2.0
-"""How long a dying process waits for the supervisor to hear why."""
+"""How long a dying process waits for room in the pipe to say why."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Assignment:
 
 @dataclass
 class WorkerContext(Generic[Own]):
-    """What a worker's body may use.
+    """What the function of a worker may use.
 
     Attributes:
         assignment: which worker it is.
@@ -92,7 +92,7 @@ class WorkerContext(Generic[Own]):
     pipe: Pipe
     terminated: bool = field(default=False, init=False)
     unheard: int = field(default=0, init=False)
-    """Events that were dropped since the last that was not."""
+    """Events dropped since the last one that was sent."""
 
     @property
     def config(self) -> Config:
@@ -139,17 +139,17 @@ class WorkerContext(Generic[Own]):
         self.record.heartbeat_ns = int(self.clock.now() * NANO)
 
     def ready(self) -> None:
-        """Say that the work loop is about to start."""
+        """Tell the supervisor that the work loop is about to start."""
         self.beat()
         self.record.ready = 1
         self.pipe.send(("ready", {}), LAST_WORDS_S)
 
     def set_idle_priority(self) -> None:
-        """Run from now on only when nobody else wants the core."""
+        """Run from now on only when no other process needs the core."""
         enter_idle()
 
     def event(self, kind: str, **details: Any) -> None:
-        """Report something worth remembering to the supervisor. Never waits and never raises."""
+        """Report an event to the supervisor. Never waits and never raises."""
         if self.unheard:
             details["events_dropped_before"] = self.unheard
         self.unheard += 1
@@ -167,8 +167,8 @@ def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
     """
     spare_or_sacrifice(out_of_memory)
     name_process(f"rt-{name}")
-    # The collector writes into every object that it looks at: 30 MB of the modules that all
-    # children share would be copied, in some lives and not in others.
+    # The collector writes into every object that it visits: 30 MB of modules that all children
+    # share would be copied, at some time or other.
     gc.freeze()
 
 
@@ -197,7 +197,7 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
 
 
 def _limit_threads(role: str) -> None:
-    """One thread per worker: two would compete with the next worker's."""
+    """Let torch use one thread: two would compete with those of other workers."""
     if role not in ("environment", "recorder"):
         import torch
 
@@ -205,7 +205,7 @@ def _limit_threads(role: str) -> None:
 
 
 def say_last(pipe: Pipe, error: str, *, boot: bool) -> None:
-    """Say why this process ends, with a traceback or a line; `boot` if no restart mends it."""
+    """Report why this process ends, a traceback or a line; `boot` if no restart mends it."""
     with contextlib.suppress(OSError):
         pipe.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
         pipe.close()

@@ -1,7 +1,8 @@
-"""Everything before the loop: what a run consists of is made, in the order in which it can fail.
+"""Everything before the loop: makes the parts of a run, in the order in which they can fail.
 
 Whatever is opened is closed again, however the run ends: the processes before the memory that they
-use. Only once environment, network and saved replay fit together is the address announced.
+use. The address of the service is announced only when environment, network and saved replay fit
+together.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from rtagent.processes.launch import ForkServer
 from rtagent.processes.limit import check_processes, most_processes
 from rtagent.processes.scheduling import prefer_supervisor
 from rtagent.r3.coordinator import Coordinator
+from rtagent.supervisor.autoscaler import first_guess
 from rtagent.supervisor.checkpoint_requests import CheckpointRequests
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.command_handler import CommandHandler, Desired
 from rtagent.supervisor.commands import Inbox, PendingChanges
 from rtagent.supervisor.live_settings import check_size
 from rtagent.supervisor.memory_keeping import MemoryKeeping
-from rtagent.supervisor.replay_keeping import Past, ReplayKeeping
-from rtagent.supervisor.scaling import Scaling, first_number
+from rtagent.supervisor.replay_keeping import ReplayKeeping, ReplaySource
+from rtagent.supervisor.scaling import Scaling, limits_of
 from rtagent.supervisor.staffing import starter_of
 from rtagent.supervisor.startup import find_shapes, publish_first_weights
 from rtagent.supervisor.status import Report
@@ -39,7 +41,7 @@ class Setup:
     """What a run is made from, see `Supervisor`.
 
     Attributes:
-        inbox: where commands and the wish to stop wait.
+        inbox: holds commands, and the request to stop.
         run_dir: where the records of the run are written.
         preload: further modules for the fork server.
     """
@@ -59,18 +61,18 @@ class Setup:
         return self.desired.config.state_dir / "checkpoints"
 
     def stopping(self) -> bool:
-        """Whether somebody wants the run to end."""
+        """Whether the run has been asked to end."""
         return self.inbox.stop_requested
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run consists of.
+    """The parts of a run.
 
     Attributes:
         most_processes: inference processes and learners that the machine has room for.
         resume: the checkpoint to go on from.
-        checkpoints: what has been asked of the learners.
+        checkpoints: requests to the learners.
         pending: changes that are not in force yet.
     """
 
@@ -95,7 +97,7 @@ class Run:
 
 
 def assemble(setup: Setup, opened: ExitStack) -> Run | None:
-    """Make what a run consists of; `opened` closes it in the end.
+    """Make the parts of a run; `opened` closes them in the end.
 
     Returns:
         The run; None if it was told to stop meanwhile.
@@ -118,12 +120,12 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     found = find_shapes(fork_server, config, setup.checkpoint_dir, setup.run_dir, setup.stopping)
     if found is None:
         return None
-    past = saving.find(config, found.blueprint)
-    memory = WorldMemory(config, found.blueprint, 0 if past is None else past.newest + 1)
+    source = saving.find(config, found.blueprint)
+    memory = WorldMemory(config, found.blueprint, 0 if source is None else source.newest + 1)
     held.callback(memory.close)
     world = World(memory.handles)
     held.callback(world.close)
-    # Only now nothing can be refused any more.
+    # From here on nothing can be refused.
     setup.probed()
     for kind, details in found.events:
         setup.report.event(kind, source="probe", **details)
@@ -137,7 +139,7 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     )
     processes.callback(children.kill_all)
     run = _connect(setup, most, fork_server, memory, world, found.resume, children, saving, held)
-    _fill(run, past)
+    _fill(run, source)
     return None if setup.stopping() else run
 
 
@@ -145,7 +147,7 @@ def _connect(
     setup: Setup, most: int, fork_server: ForkServer, memory: WorldMemory, world: World,
     resume: Path | None, children: Children, saving: ReplayKeeping, held: ExitStack,
 ) -> Run:
-    """Make what watches and changes the run."""
+    """Make the parts that watch and change the run."""
     desired, report, clock = setup.desired, setup.report, setup.clock
 
     def pids() -> list[int]:
@@ -171,18 +173,17 @@ def _connect(
     )
 
 
-def _fill(run: Run, past: Past | None) -> None:
-    """Put there what must be there before the first worker: settings, a past, weights."""
+def _fill(run: Run, source: ReplaySource | None) -> None:
+    """Write what the first worker needs: settings, the replay's first content, weights."""
     setup, world, handles = run.setup, run.world, run.memory.handles
     desired = setup.desired
-    desired.scale(first_number(
-        desired.config.inference, world.blueprint.tick_seconds, run.room,
-        waits=desired.config.policy.remote is not None,
-    ))
+    if desired.config.inference.processes == "auto":
+        limits = limits_of(desired.config, world.blueprint.tick_seconds, run.room)
+        desired.scale(first_guess(limits))
     desired.publish(world.control)
     state = desired.current
     world.stagger.reset(state.inference.algorithm, setup.clock.now(), state.processes)
-    if past is not None:
-        run.saving.begin(past, handles, run.memory_keeping.ticks_limit, setup.stopping)
+    if source is not None:
+        run.saving.fill(source, handles, run.memory_keeping.ticks_limit, setup.stopping)
     if not desired.config.learning.processes and desired.config.policy.learns:
         publish_first_weights(run.fork_server, handles, run.resume, setup.stopping)

@@ -1,17 +1,17 @@
-"""How many inference processes an automatic number is now: figures in, decision out.
+"""Chooses the number of inference processes where it is automatic: figures in, decision out.
 
-The rule: as many as the measured inference and interaction times call for. More at once when they
-have called for more during `GROW_S`; fewer after a quiet minute, with a margin. Two mistakes are
-remembered, so that the number does not flap: a growth that brought less than half of what it was
-worth is taken back, for the cores were taken; and a number that was too small just now is not
-tried again soon.
+The rule: as many as the measured inference and interaction times call for. The number grows once
+they have called for more during `GROW_S`; it shrinks after `SHRINK_S` in which fewer were enough,
+with a margin. Two mistakes are remembered, so that the number does not flap: a growth that brought
+less than half of its worth is undone, since other programs use the cores; and a number that was too
+small is not tried again soon.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rtagent.staggering.figures import processes_needed
@@ -19,21 +19,22 @@ from rtagent.staggering.register import LIVE, PROMISING
 
 LEAST_SAMPLES = 3
 REACT_S = 2.0
-"""From a change by hand, or the start, until what is measured is believed."""
+"""From the start, or a change by hand, until measurements count."""
 FRESH_S = 5.0
-"""From a change made here, or a process that was away: as far back as the measurement reaches."""
+"""From a change made here, or the return of a process, until measurements count: they reach so far
+back."""
 GROW_S = 6.0
-"""One hold-up of the machine is forgotten by then."""
+"""Longer than a single hold-up of the machine affects measurements."""
 SHRINK_S = 60.0
 MARGIN = 1.15
-"""Inference times may vary by so much without a reason: fewer processes must do even then."""
+"""Inference times vary by so much without a cause: fewer processes must be enough even then."""
 LATE = 1.05
 """Interaction times up to so many deadlines are within the deadline: one new action in twenty may
-be missing, for machines hold up a little, and re-use bridges a slow inference."""
+be missing, since machines are held up a little, and re-use bridges a slow inference."""
 CHANGED = 0.3
-"""An inference time that differs by more is another one."""
+"""Relative difference from which an inference time counts as another one."""
 REMEMBERED_S = 1200.0
-"""So long, unless inference takes another time, nothing is tried that was wrong."""
+"""How long a mistake is not repeated, unless inference takes another time."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Measured:
 
     Attributes:
         mean_s: inference time.
-        longest_s: inference time but for a few hold-ups.
+        longest_s: inference time that only a few inferences exceed.
         samples: inferences behind these figures.
         interaction_s: mean time between two new actions being executed, if known.
         inaction: share of default ticks, if known.
@@ -57,12 +58,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What must be kept to.
+    """What the number of processes depends on, beside measurements.
 
     Attributes:
         deadline_s: longest interaction time, one tick or more.
         algorithm: of staggering.
-        most: processes; the cores, or any number where latency is injected.
+        most: processes that may run; not limited by the cores where latency is injected.
     """
 
     deadline_s: float
@@ -80,17 +81,17 @@ class Move:
     inputs: dict[str, Any]
 
 
-class _Seen(NamedTuple):
-    """One moment: processes that are called for, and with the margin."""
+class _Look(NamedTuple):
+    """Inference time, and the processes that it called for, without and with the margin."""
 
     at: float
     mean_s: float
     needed: int
-    roomy: int
+    with_margin: int
 
 
 class _Growth(NamedTuple):
-    """A growth that is still to prove itself."""
+    """A growth that has yet to prove itself: the number before it, and what was measured then."""
 
     before: int
     measured: Measured
@@ -106,76 +107,61 @@ class _Ceiling:
 
 
 class AutoScaler:
-    """Decides, about once a second; holds nothing but the memory that keeps it from flapping."""
+    """Decides about once a second.
 
-    def __init__(self) -> None:
-        self._limits: Limits | None = None
-        self._expected: int | None = None
-        self._stepped = -math.inf
-        self._since, self._wait_s = 0.0, REACT_S
-        self._at_once = True
-        self._seen: deque[_Seen] = deque()
-        self._growth: _Growth | None = None
-        self._ceiling: _Ceiling | None = None
-        self._floor, self._floor_until = 1, 0.0
-        self._shrunk_at = -math.inf
+    A new one is made when limits or number are changed by hand: what was learned no longer counts.
 
-    def reset(self, now: float) -> None:
-        """Settings were changed by hand: what was learned before counts no more."""
-        self._limits = None
+    Attributes:
+        processes: in force, once the last move is made.
+    """
+
+    def __init__(self, now: float, processes: int, limits: Limits) -> None:
+        self.processes = processes
+        self._limits = limits
         self._since, self._wait_s = now, REACT_S
         self._at_once = True
-        self._seen.clear()
-        self._growth = self._ceiling = None
+        self._looks: deque[_Look] = deque()
+        self._growth: _Growth | None = None
+        self._ceiling: _Ceiling | None = None
         self._floor, self._floor_until = 1, now
         self._shrunk_at = -math.inf
 
-    def step(
-        self, now: float, current: int, measured: Measured | None, limits: Limits
-    ) -> Move | None:
-        """What to change now, if anything. Not asked for a while means: changed by hand.
+    def step(self, now: float, measured: Measured | None) -> Move | None:
+        """What to change now, if anything.
 
         Args:
             now: seconds.
-            current: processes in force.
-            measured: None if nobody acted, or not all of the processes run yet.
-            limits: to be kept to.
+            measured: None if no process acted, or not all of them run yet.
         """
-        away, self._stepped = now - self._stepped > FRESH_S, now
-        if away or limits != self._limits or current != self._expected:
-            self.reset(now)
-            self._limits, self._expected = limits, current
-        if current > limits.most:
-            why = f"at most {limits.most} may run here"
-            return self._move(now, current, limits.most, why, measured)
+        if self.processes > self._limits.most:
+            most = self._limits.most
+            return self._move(now, most, f"at most {most} may run here", measured)
         if measured is None:
             self._since = now
         if measured is None or measured.samples < LEAST_SAMPLES:
-            self._seen.clear()
+            self._looks.clear()
             return None
         if now - self._since < self._wait_s:
             return None
-        needed, roomy = (_needed(current, measured, limits, margin) for margin in (1.0, MARGIN))
-        self._seen.append(_Seen(now, measured.mean_s, needed, roomy))
-        while len(self._seen) > 1 and self._seen[1].at <= now - SHRINK_S:
-            self._seen.popleft()
-        self._lift(now, current)
-        return (
-            self._undo(now, current, measured, limits)
-            or self._grow(now, current, measured, limits)
-            or self._shrink(now, current, measured, limits)
+        needed, with_margin = (
+            _needed(self.processes, measured, self._limits, margin) for margin in (1.0, MARGIN)
         )
+        self._looks.append(_Look(now, measured.mean_s, needed, with_margin))
+        while len(self._looks) > 1 and self._looks[1].at <= now - SHRINK_S:
+            self._looks.popleft()
+        self._lift(now)
+        return self._undo(now, measured) or self._grow(now, measured) or self._shrink(now, measured)
 
-    def _last(self, seconds: float) -> list[_Seen]:
-        """What was seen in the last seconds; empty if it does not reach back that far."""
-        since = self._seen[-1].at - seconds
-        return [] if self._seen[0].at > since else [x for x in self._seen if x.at >= since]
+    def _last(self, seconds: float) -> list[_Look]:
+        """The looks of the last seconds; none if they do not reach back that far."""
+        since = self._looks[-1].at - seconds
+        return [] if self._looks[0].at > since else [x for x in self._looks if x.at >= since]
 
-    def _undo(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+    def _undo(self, now: float, measured: Measured) -> Move | None:
         """Take back a growth that only made the processes slower."""
         growth, self._growth = self._growth, None
-        in_time = _late(measured, limits) <= 1.0 and self._seen[-1].needed <= current
-        if growth is None or in_time:
+        current, needed = self.processes, min(self._looks[-1].needed, self._limits.most)
+        if growth is None or (_late(measured, self._limits) <= 1.0 and needed <= current):
             return None
         before, gain = growth.before, _gain(growth, measured, current)
         useful = max(before, math.ceil(before * gain - 0.25))
@@ -189,67 +175,66 @@ class AutoScaler:
             f"{_every(measured.interaction_s)}, with {before} it took {_ms(then.mean_s)} "
             f"and they came {_every(then.interaction_s)}: more than {useful} do not help here"
         )
-        return self._move(now, current, useful, why, measured)
+        return self._move(now, useful, why, measured)
 
-    def _lift(self, now: float, current: int) -> None:
-        """Forget what did not help once it is long ago, or inference takes another time."""
+    def _lift(self, now: float) -> None:
+        """Forget the ceiling after `REMEMBERED_S`, or when inference takes another time."""
         ceiling, last = self._ceiling, self._last(FRESH_S)
-        if ceiling is None or current != ceiling.processes or not last:
+        if ceiling is None or self.processes != ceiling.processes or not last:
             return
-        known = ceiling.mean_s = ceiling.mean_s or self._seen[-1].mean_s
-        changed = all(abs(seen.mean_s / known - 1.0) > CHANGED for seen in last)
+        known = ceiling.mean_s = ceiling.mean_s or self._looks[-1].mean_s
+        changed = all(abs(look.mean_s / known - 1.0) > CHANGED for look in last)
         if changed or now >= ceiling.until:
             self._ceiling = None
 
-    def _grow(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
-        """Follow what is called for; in both directions where nothing is known yet."""
+    def _grow(self, now: float, measured: Measured) -> Move | None:
+        """Grow if more are called for; the first time shrink, too, and without a wait."""
         at_once, self._at_once = self._at_once, False
-        last, newest = self._last(GROW_S), self._seen[-1]
-        if at_once and newest.roomy < current:
-            why = _reason(measured, limits, newest.roomy)
-            return self._move(now, current, newest.roomy, why, measured)
-        if not at_once and not (last and all(seen.needed > current for seen in last)):
+        current, last, newest = self.processes, self._last(GROW_S), self._looks[-1]
+        if at_once and newest.with_margin < current:
+            why = _reason(measured, self._limits, newest.with_margin, "enough")
+            return self._move(now, newest.with_margin, why, measured)
+        if not at_once and not (last and all(look.needed > current for look in last)):
             return None
-        most = limits.most if self._ceiling is None else self._ceiling.processes
+        most, verdict = self._limits.most, "the most that may run here"
+        if self._ceiling is not None:
+            most, verdict = self._ceiling.processes, "the most that help here"
         after = min(newest.needed, most)
         if after <= current:
             return None
         if now - self._shrunk_at < 2 * SHRINK_S:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        move = self._move(now, current, after, _reason(measured, limits, after), measured)
+        verdict = verdict if after < newest.needed else "enough"
+        move = self._move(now, after, _reason(measured, self._limits, after, verdict), measured)
         self._growth = _Growth(current, measured)
         return move
 
-    def _shrink(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
-        """Give back what has not been needed for a minute."""
+    def _shrink(self, now: float, measured: Measured) -> Move | None:
+        """Give up processes that were not needed for `SHRINK_S`."""
         last = self._last(SHRINK_S)
-        if not last or any(seen.roomy >= current for seen in last):
+        if not last or any(look.with_margin >= self.processes for look in last):
             return None
-        # Where fewer and fewer are needed, one step at the end is better than many on the way.
-        enough = max(seen.roomy for seen in self._last(SHRINK_S / 2))
+        # Where the need falls slowly, one step at the end is better than many on the way.
+        enough = max(look.with_margin for look in self._last(SHRINK_S / 2))
         if now < self._floor_until:
             enough = max(enough, self._floor)
-        if enough >= current:
+        if enough >= self.processes:
             return None
         self._shrunk_at = now
-        why = f"{_reason(measured, limits, enough)}, for {SHRINK_S:g} s now"
-        return self._move(now, current, enough, why, measured)
+        why = f"{_reason(measured, self._limits, enough, 'enough')}, for {SHRINK_S:g} s now"
+        return self._move(now, enough, why, measured)
 
-    def _move(
-        self, now: float, before: int, after: int, why: str, measured: Measured | None
-    ) -> Move:
-        limits = self._limits
-        assert limits is not None
-        self._expected = after
+    def _move(self, now: float, after: int, why: str, measured: Measured | None) -> Move:
+        before, self.processes = self.processes, after
         self._since, self._wait_s = now, FRESH_S
         self._at_once = False
         self._growth = None
-        self._seen.clear()
+        self._looks.clear()
         inputs = {
-            "deadline_ms": _rounded_ms(limits.deadline_s),
-            "algorithm": limits.algorithm,
-            "most": limits.most,
+            "deadline_ms": _rounded_ms(self._limits.deadline_s),
+            "algorithm": self._limits.algorithm,
+            "most": self._limits.most,
         }
         if measured is not None:
             inputs |= {
@@ -268,11 +253,11 @@ def first_guess(limits: Limits) -> int:
 
 
 def _gain(growth: _Growth, measured: Measured, current: int) -> float:
-    """How many times as often actions can come since a growth, as far as it is to blame."""
+    """How many times as often actions can come since a growth, as far as that is its effect."""
     then, more = growth.measured, current / growth.before
     slower = measured.mean_s / then.mean_s
     if slower > MARGIN * more:
-        # Sharing cores makes N times as many processes N times as slow: this has another reason.
+        # Sharing cores makes N times as many processes at most N times as slow.
         return more
     gain = more / slower
     if then.interaction_s and measured.interaction_s:
@@ -281,39 +266,32 @@ def _gain(growth: _Growth, measured: Measured, current: int) -> float:
 
 
 def _needed(current: int, measured: Measured, limits: Limits, margin: float) -> int:
-    """Processes that inference time and interaction time call for, within the limit."""
-    needed, late = _computed(measured, limits, margin), _late(measured, limits)
-    # New actions are executed once a tick at most: how much is to spare cannot be seen.
-    seen = math.ceil(current * late - 1e-9) if late > 1.0 else 1
-    return min(limits.most, max(needed, seen))
+    """Processes that inference time and interaction time call for, even if fewer may run."""
+    mean = margin * measured.mean_s
+    longest = max(mean, margin * measured.longest_s)
+    # Without staggering no number is enough: as many as the mean time calls for.
+    algorithm = limits.algorithm if limits.algorithm in LIVE else "expected-time"
+    needed = processes_needed(mean, longest, limits.deadline_s, algorithm)
+    # New actions are executed once a tick at most, so that a surplus cannot be seen here.
+    late = _late(measured, limits)
+    return max(needed, math.ceil(current * late - 1e-9) if late > 1.0 else 1)
 
 
 def _late(measured: Measured, limits: Limits) -> float:
-    """The interaction time in units of what is still in time; 0 if it says nothing."""
+    """The interaction time in units of the longest one in time; 0 if it says nothing."""
     if measured.interaction_s is None or limits.algorithm not in LIVE:
-        # Where nobody keeps a distance, processes in step act no more often than one.
+        # Processes that are not staggered act in step, and no more often than one.
         return 0.0
     return measured.interaction_s / (LATE * limits.deadline_s)
 
 
-def _computed(measured: Measured, limits: Limits, margin: float) -> int:
-    """Processes that the inference time calls for, within the limit."""
-    mean = margin * measured.mean_s
-    longest = max(mean, margin * measured.longest_s)
-    # Without staggering no number is enough; the mean at least is met.
-    algorithm = limits.algorithm if limits.algorithm in LIVE else "expected-time"
-    return min(limits.most, processes_needed(mean, longest, limits.deadline_s, algorithm))
-
-
-def _reason(measured: Measured, limits: Limits, after: int) -> str:
-    noun = "process" if after == 1 else "processes"
-    enough = "is enough" if after == 1 else "are enough"
-    if after == limits.most < _computed(measured, replace(limits, most=1 << 30), 1.0):
-        enough = "is the most" if after == 1 else "are the most"
+def _reason(measured: Measured, limits: Limits, after: int, verdict: str) -> str:
+    """Why to have `after` processes: the measured times, and a verdict on that number."""
+    processes = "process is" if after == 1 else "processes are"
     return (
         f"an inference takes {_ms(measured.mean_s)} (p99 {_ms(measured.longest_s)}) and actions "
         f"come {_every(measured.interaction_s)}: "
-        f"for {_ms(limits.deadline_s)}, {after} {noun} {enough}"
+        f"for {_ms(limits.deadline_s)}, {after} {processes} {verdict}"
     )
 
 

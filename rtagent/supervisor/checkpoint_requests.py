@@ -1,9 +1,9 @@
-"""Checkpoints that are asked for while the run goes on: ordered, and awaited.
+"""Checkpoints that are requested while the run goes on.
 
-The learner whose turn comes first writes them; the desired state carries the number of the newest
-request, and the learner names it when it reports. So a checkpoint is the answer to every request up
-to that number that none was written for before. The replay, if that is wanted too, is saved beside
-it by a process of its own.
+The first of the running learners writes them. The desired state carries the number of the newest
+request, and the learner names it when it reports a checkpoint, which so answers every request up to
+that number that has no answer yet. The replay, if it is requested too, is saved by a process of its
+own.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from rtagent.supervisor.replay_keeping import ReplayKeeping
 LIMIT_S = 600.0
 """A checkpoint with the replay may take so long."""
 KEPT = 16
-"""Outcomes that are remembered; whoever waits looks ten times a second."""
+"""Outcomes that are remembered; requests look for theirs ten times a second."""
 LATE = "ordered, but not written in time; the event checkpoint tells when it is"
 
 
 class CheckpointRequests:
-    """What has been asked for, and what became of it; `saving` saves the replay."""
+    """Requests and their outcomes; `saving` saves the replay."""
 
     def __init__(self, saving: ReplayKeeping) -> None:
         self._saving = saving
         self._written: dict[int, dict[str, Any]] = {}
 
     def begin(self, number: int, arguments: dict[str, Any], handles: WorldHandles) -> InForce:
-        """Take in a request; what is returned says when it is written.
+        """Take in a request; the function that is returned tells its outcome, once there is one.
 
         Args:
             number: of the request.
-            arguments: `replay`: save it, too.
-            handles: of the shared memory.
+            arguments: `replay`: whether to save it, too.
 
         Raises:
-            UserError: it cannot be done now; nothing has been begun.
+            UserError: it cannot be carried out now; nothing has been begun.
         """
         if unknown := set(arguments) - {"replay"}:
             raise UserError(f"checkpoint: unknown argument {sorted(unknown)[0]!r}")
@@ -50,11 +49,12 @@ class CheckpointRequests:
         return lambda: self._outcome(number, replay)
 
     def note(self, outcome: dict[str, Any]) -> dict[str, Any]:
-        """Take in what a learner says about a checkpoint; without the request's number."""
+        """Take in what a learner reports of a checkpoint; returns it without the request's number.
+        """
         details = dict(outcome)
         request = details.pop("request", None)
         if isinstance(request, int):
-            # What is written later for nobody in particular bears the number of the newest, too.
+            # A later checkpoint that was not requested names the newest request, too.
             self._written.setdefault(request, details)
             while len(self._written) > KEPT:
                 del self._written[min(self._written)]

@@ -1,16 +1,15 @@
 """One supervised process: its state, its pipe, and when it is started, ended or given up.
 
-The states are named after supervisord's, but for `failed`, a long backoff: after several deaths in
-a row the process is still tried, every half minute, and shown as failed until it runs. One that
-cannot work as configured (`UserError`) stays failed. `SUCCESSORS` says which state may follow which
-and why; `Child._enter` alone writes the state, and refuses every other change.
+The states are named after supervisord's, except `failed`, a long backoff: after several deaths in
+a row the process is still started again, every half minute, and shown as failed until it runs. A
+process that cannot work as configured (`UserError`) stays failed. `SUCCESSORS` says which state may
+follow which and why; `Child._enter` alone writes the state, and refuses every other change.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,18 +43,18 @@ SUCCESSORS: dict[State, dict[State, str]] = {
     State.STARTING: {
         State.RUNNING: "the process says that it works",
         State.BACKOFF: "the process has died before it worked",
-        State.FAILED: "it died once too often, or cannot work as configured",
+        State.FAILED: "it has died too often, or cannot work as configured",
         State.STOPPING: "it is no longer wanted",
     },
     State.RUNNING: {
         State.BACKOFF: "the process has died",
-        State.FAILED: "it died once too often, a short time after its start each time",
+        State.FAILED: "it has died too often, a short time after its start each time",
         State.STOPPING: "it is no longer wanted",
     },
     State.BACKOFF: {
         State.STARTING: "the pause is over, and a process has been spawned",
         State.BACKOFF: "the pause is over, and the system refuses to spawn a process",
-        State.FAILED: "the system has refused once too often",
+        State.FAILED: "the system has refused too often",
         State.STOPPED: "it is no longer wanted; there is no process to wait for",
     },
     State.FAILED: {
@@ -70,7 +69,7 @@ SUCCESSORS: dict[State, dict[State, str]] = {
 """Which state may follow which, and what has happened then."""
 
 Starter = Callable[[Pipe], Any]
-"""Spawns the process, given its end of the line."""
+"""Spawns the process, given its end of the pipe."""
 
 
 @dataclass
@@ -79,13 +78,13 @@ class Child:
 
     Attributes:
         process: the process object of its present life.
-        pipe: the supervisor's end of the line to it.
-        misunderstood: whether it has said something in this life that makes no sense.
+        pipe: the supervisor's end of the pipe to it.
+        misunderstood: whether it has sent a message in this life that makes no sense.
         since: when the present state began, seconds.
         restarts: lives after the first.
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
-        busy: what it is doing, where that takes long: stepping or resetting, of the environment.
+        busy: stepping or resetting, while the environment takes long for that.
         start_at: when a dead process is started again, seconds; infinite if no start mends it.
     """
 
@@ -114,13 +113,13 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one and the fork server has told."""
+        """Of the process, while there is one and the fork server has answered."""
         pid: int | None = self.process.pid if self.alive else None
         return pid
 
     @property
     def failing(self) -> bool:
-        """Whether it counts as failed: it is, or it is being tried again after that."""
+        """Whether it counts as failed: it has failed, or is being started again after that."""
         again = self.state is State.STARTING and self._policy.failing
         return again or self.state is State.FAILED
 
@@ -142,7 +141,7 @@ class Child:
             self._enter(State.STARTING, now)
 
     def _spawned(self) -> tuple[Any, Pipe]:
-        """A new process, and our end of the line to it."""
+        """A new process, and our end of the pipe to it."""
         ours, theirs = open_pipe()
         try:
             return self.start_process(theirs), ours
@@ -160,21 +159,23 @@ class Child:
         self.start(now, jitter)
         return True
 
-    def mark_ready(self, now: float) -> None:
-        """The process said that it works."""
-        if self.state is State.STARTING:
-            self._has_run = True
-            self._enter(State.RUNNING, now)
+    def mark_ready(self, now: float) -> bool:
+        """Take in that the process works; whether that is news."""
+        if self.state is not State.STARTING:
+            return False
+        self._has_run = True
+        self._enter(State.RUNNING, now)
+        return True
 
     def stop(self, now: float) -> None:
-        """Expect the process to leave, if there is one; `enforce_stop` helps it."""
+        """Expect the process to leave, if there is one; `enforce_stop` makes it leave."""
         if self.alive and self.state is not State.STOPPING:
             self._enter(State.STOPPING, now)
         elif self.state in (State.BACKOFF, State.FAILED):
             self._enter(State.STOPPED, now)
 
     def postpone(self, seconds: float) -> None:
-        """Give a process that should leave more time: it was paused for so long."""
+        """Give a process that should leave more time, since it was paused for so long."""
         if self.state is State.STOPPING:
             self.since += seconds
 
@@ -182,31 +183,20 @@ class Child:
         """SIGTERM, then SIGKILL, for a process that should have left."""
         if self.state is State.STOPPING:
             if now - self.since > KILL_AFTER_S:
-                self.signal(signal.SIGKILL)
+                self.process.kill()
             elif now - self.since > TERM_AFTER_S:
-                self.signal(signal.SIGTERM)
+                self.process.terminate()
 
     def kill(self, reason: str) -> None:
-        """End a process that hangs; it is then restarted like any that died."""
+        """End a process that hangs; it is then restarted like one that died."""
         self._killed_for = reason
-        self.signal(signal.SIGKILL)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process, if it still exists."""
-        if self.process is not None and self.process.exitcode is None:
-            pid = self.process.pid
-            if pid is None:
-                # The fork server has not answered yet, and may be stopped: call it off.
-                self.process.kill()
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        self.process.kill()
 
     def reap(self, now: float, jitter: float) -> None:
         """Account for the death of the process and decide what comes next."""
         code, failure = self.process.exitcode, self.process.failure
         self.process.join()
-        # A process that has left may never be wanted again: it must not keep descriptors open.
+        # If the process is not wanted again, nothing else closes its descriptors.
         self.process.close()
         self.process = None
         self.pipe.close()
@@ -225,7 +215,7 @@ class Child:
         self._enter(State.FAILED if failed else State.BACKOFF, now)
 
     def note_error(self, text: str, *, boot: bool) -> None:
-        """Remember what the process said when it died."""
+        """Remember the error that the process reported when it died."""
         self._said = short_error(text)
         self.boot_error = boot and not self._has_run
 
@@ -239,7 +229,7 @@ class Child:
         }
 
     def _enter(self, state: State, now: float) -> None:
-        """Write the state: nobody else does.
+        """Write the state. No other function writes it.
 
         Raises:
             RuntimeError: `SUCCESSORS` does not know this change.
@@ -250,7 +240,7 @@ class Child:
 
 
 def _signal_name(number: int) -> str:
-    """SIGKILL and the like; most realtime signals have no name."""
+    """As `SIGKILL`; a realtime signal that has no name by its number."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"

@@ -1,9 +1,10 @@
-"""The processes of a run: started, watched, started again, sent away.
+"""The processes of a run: started, watched, restarted, told to leave.
 
 Why it is correct. All of it runs in the supervisor's thread, which starts every child (the death
 signal is armed per thread) and is the only one to touch the children's state. It never waits for
-a child: it looks at what is and moves towards what should be, step by step, so that a child that
-hangs, dies or is stopped in the middle of anything delays nothing else.
+a child: at each step it compares the state of the children with the desired one and does what can
+be done at once, so that a child that hangs, dies or is stopped in the middle of anything delays
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from rtagent.supervisor.child import Child, Starter, State
 from rtagent.supervisor.status import Report
 
 NEEDED_ROLES = frozenset({"environment", "inference", "learner", "service"})
-"""What a run cannot do without. Evaluation and recorder only watch; torch needs no converter."""
+"""A run needs a process of each. Evaluation and recorder only watch; torch needs no converter."""
 BOOT_LIMIT_S = 60.0
 CONVERTER_LIMIT_S = 600.0
-"""One call of an engine may take seconds of a core, and on a full machine it gets little of one."""
+"""One call of an engine may take seconds of a core, of which a full machine gives it little."""
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
 COMPUTING_LEARNER_LIMIT_S = 600.0
 """One update of a large network may take minutes, where acting leaves little of a core."""
 LAST_CHECKPOINT_S = 60.0
-"""How long a learner that is asked to leave may write what it has learned: disks can be slow."""
+"""How long a learner that is told to leave may write a checkpoint: disks can be slow."""
 STOPPED_INFERENCE_LIMIT_S = 1.0
 PAUSE_S = 1.0
-"""Between two looks, which are a tenth of a second apart otherwise."""
+"""Time between two checks that counts as a pause; it is a tenth of a second otherwise."""
 LAST_WORDS = 10_000
-"""Messages taken in of a dead process: more than a line can hold."""
+"""Messages read of a dead process: more than a pipe can hold."""
 BUSY_S = 1.0
 """A step or a reset of the environment that takes longer is shown."""
 KILL_LIMIT_S = 2.0
-"""How long killed processes may take to be gone; the others end with the fork server."""
+"""How long to wait for the end of killed processes; all end with the fork server."""
 
 Key = tuple[str, int]
 Message = tuple[Child, tuple[str, dict[str, Any]]]
-"""Who said it; `command` or `event`; what."""
+"""The sender; `command` or `event`; the content."""
 
 
 class Children:
@@ -54,8 +55,7 @@ class Children:
 
     Args:
         metrics: where the processes stamp their heartbeats.
-        starter: spawns the process of a role and an index, given its end of a line.
-        report: told what happens.
+        starter: gives what spawns the process of a role and an index.
         tick_seconds: tau_M.
         seed: of the jitter between restarts.
         env: how long the environment may take for a step and for a reset.
@@ -95,7 +95,7 @@ class Children:
         self._report_death(child)
 
     def converge(self, wanted: Collection[Key], now: float) -> None:
-        """Start what of `wanted` is missing, in its order, and send away what is too many."""
+        """Start processes of `wanted` that are missing, in its order; stop those not in it."""
         for key in wanted:
             child = self._children.get(key)
             if child is None or child.state is State.STOPPED:
@@ -105,27 +105,27 @@ class Children:
                 child.stop(now)
 
     def listen(self, also: int, timeout: float, now: Callable[[], float]) -> Iterator[Message]:
-        """Wait for news from anybody; yields what is not handled here.
+        """Wait for messages or the end of a child; yields the messages not handled here.
 
         Args:
             also: a further descriptor that ends the wait.
             timeout: seconds.
-            now: the clock.
+            now: gives the time, seconds.
         """
         alive = [child for child in self if child.alive]
         pipes = {child.pipe: child for child in alive if not child.pipe.closed}
-        # One that was called off before the fork server answered has none.
+        # A process that was ended before the fork server answered has none.
         sentinels = [at for child in alive if (at := child.process.sentinel) >= 0]
         for item in connection.wait([*pipes, *sentinels, also], timeout):
             if item in pipes:
                 yield from self._read_messages(pipes[item], now())
 
     def detect_pause(self, now: float) -> float:
-        """Begin a look at everybody; seconds that nobody has looked, or 0 if that is no pause.
+        """Begin a check of all children; seconds since the last one, or 0 if that is no pause.
 
-        Who was stopped together with the supervisor (a terminal, a control group that is frozen, a
-        virtual machine) had no time to beat. So whenever the supervisor itself is late, every
-        silence counts from now on.
+        A process that was stopped together with the supervisor (by a terminal, a control group that
+        is frozen, a virtual machine) had no time to beat. So whenever the supervisor itself is
+        late, every silence counts from now on.
         """
         late_s = 0.0 if self._looked is None else now - self._looked
         self._looked = now
@@ -137,34 +137,42 @@ class Children:
         return late_s
 
     def check(self, child: Child, now: float, *, stopping: bool) -> Iterator[Message]:
-        """Notice death and hang-ups; start again what is due, unless the run is `stopping`.
+        """Notice death and hang-ups; restart what is due, unless the run is `stopping`.
 
-        Yields its last words.
+        Yields the last messages of a dead process.
         """
         if child.alive and child.process.exitcode is not None:
             if not child.pipe.closed:
                 yield from self._read_messages(child, now, LAST_WORDS)
+            self._report_lost_checkpoint(child)
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
-            limit = self._silence_limit(child, now)
-            if self._silent_for(child, now) > limit:
-                child.kill(self._silence(child, limit))
+            if hangs := self._hangs(child, now):
+                child.kill(hangs)
             elif child.role == "environment":
                 child.busy = self._busy(child, now)
-        if not self._writes_its_last(child, now):
+        if not self._is_writing(child) or now - child.since > LAST_CHECKPOINT_S:
             child.enforce_stop(now)
         if not stopping and child.start_if_due(now, self._random.random()):
             self._report_death(child)
 
-    def _writes_its_last(self, child: Child, now: float) -> bool:
-        """Whether it is a learner that is asked to leave, and writes a checkpoint."""
-        if child.role != "learner" or now - child.since > LAST_CHECKPOINT_S:
-            return False
-        return bool(self._metrics.learners[child.index].writing)
+    def _is_writing(self, child: Child) -> bool:
+        """Whether it is a learner that writes a checkpoint, or was killed meanwhile."""
+        return child.role == "learner" and bool(self._metrics.learners[child.index].writing)
+
+    def _report_lost_checkpoint(self, child: Child) -> None:
+        """Report if a learner was killed while it wrote its last checkpoint."""
+        killed = child.state is State.STOPPING and child.process.exitcode < 0
+        if killed and self._is_writing(child):
+            self._report.event(
+                "checkpoint_failed", source=child.name,
+                reason="the learner was killed while it wrote its last checkpoint, for which it "
+                       f"has {LAST_CHECKPOINT_S:.0f} s",
+            )
 
     def _report_death(self, child: Child) -> None:
-        """Tell that a process has ended, or could not be started, if so."""
+        """Report if a process has died, or could not be started."""
         if child.state in (State.BACKOFF, State.FAILED):
             error = (child.last_error or "").splitlines()[-1:]
             wait_s = child.start_at - child.since
@@ -175,23 +183,23 @@ class Children:
     def fresh(self, now: float) -> bool:
         """Whether every role that a run needs has a process that beats.
 
-        One that hangs beside others of its role is replaced. A role of which nobody is left is what
-        only a new start of the daemon can mend.
+        A process that hangs beside others of its role is replaced. Where a role has none left, only
+        a new start of the daemon may help.
         """
         beats: dict[str, bool] = {}
         for child in self:
             if child.role in NEEDED_ROLES and child.state not in (State.STOPPING, State.STOPPED):
-                silent = self._silent_for(child, now) > self._silence_limit(child, now)
-                beats[child.role] = beats.get(child.role, False) or (child.alive and not silent)
+                well = child.alive and not self._hangs(child, now)
+                beats[child.role] = beats.get(child.role, False) or well
         return all(beats.values())
 
     def stop(self, now: float) -> None:
-        """Expect everybody to leave."""
+        """Expect all processes to leave."""
         for child in self:
             child.stop(now)
 
     def kill_all(self) -> None:
-        """End whoever is left."""
+        """End the processes that are left."""
         left = [child.process for child in self if child.alive]
         for process in left:
             process.kill()
@@ -201,7 +209,7 @@ class Children:
             process.join(max(0.0, deadline - clock.now()))
 
     def reset_failed(self, role: str, now: float) -> None:
-        """Let the failed processes of a role start afresh: their settings have changed."""
+        """Start the failed processes of a role afresh, since their settings have changed."""
         for child in self.of(role):
             if child.state is State.FAILED:
                 child.stop(now)
@@ -209,7 +217,7 @@ class Children:
     def _read_messages(
         self, child: Child, now: float, most: int = MOST_AT_ONCE
     ) -> Iterator[Message]:
-        """Take in what a child has said."""
+        """Take in the messages of a child."""
         try:
             for message in child.pipe.receive(most):
                 yield from self._understand(child, message, now)
@@ -217,11 +225,10 @@ class Children:
             child.pipe.close()
 
     def _understand(self, child: Child, message: Any, now: float) -> Iterator[Message]:
-        """Take in one message, which may be anything: the child may not be itself any more."""
+        """Take in one message, which may be anything: the memory of the child may be corrupt."""
         match message:
             case ["ready", _]:
-                child.mark_ready(now)
-                if child.restarts:
+                if child.mark_ready(now) and child.restarts:
                     self._report.event("restarted", source=child.name, restarts=child.restarts)
             case ["failed", {"error": str(error), "boot": bool(boot)}]:
                 child.note_error(error, boot=boot)
@@ -241,20 +248,22 @@ class Children:
         return now - max(heard_ns / NANO, child.since, self._awake_since)
 
     def _busy(self, child: Child, now: float) -> str | None:
-        """What the environment has been doing for long; None while it waits for the clock."""
+        """What the environment takes long for; None if it takes long for nothing."""
         doing, since_ns = self._metrics.environment.doing
         long = now - max(since_ns / NANO, child.since) > BUSY_S
         return doing.name.lower() if doing is not Doing.WAITING and long else None
 
-    def _silence(self, child: Child, limit: float) -> str:
-        """Why a process counts as hung."""
-        doing = Doing.WAITING
+    def _hangs(self, child: Child, now: float) -> str | None:
+        """Why a process counts as hung, if it does."""
+        limit = self._silence_limit(child, now)
+        if self._silent_for(child, now) <= limit:
+            return None
         if child.role == "environment":
             doing, _ = self._metrics.environment.doing
-        if doing is Doing.STEPPING and limit == self._env.step_limit_s:
-            return f"a step has not come back for {limit:g} s (env.step_limit_s)"
-        if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
-            return f"a reset has not come back for {limit:g} s (env.reset_limit_s)"
+            if doing is Doing.STEPPING and limit == self._env.step_limit_s:
+                return f"a step has not come back for {limit:g} s (env.step_limit_s)"
+            if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
+                return f"a reset has not come back for {limit:g} s (env.reset_limit_s)"
         return f"no heartbeat for {limit:.0f} s"
 
     def _silence_limit(self, child: Child, now: float) -> float:
@@ -266,11 +275,11 @@ class Children:
         if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
             return BOOT_LIMIT_S
         if child.role == "service":
-            # On a machine full of others it may get no processor for seconds, and nothing that acts
-            # waits for it.
+            # On a busy machine it may get no processor for seconds, and no process that acts waits
+            # for it.
             return SERVICE_LIMIT_S
         if child.role == "inference":
-            # A slow policy is silent for long; one that a signal has stopped will not come back.
+            # A slow policy is silent for long; a process that a signal has stopped stays silent.
             overdue = self._silent_for(child, now) > STOPPED_INFERENCE_LIMIT_S
             if overdue and is_stopped(child.pid):
                 return STOPPED_INFERENCE_LIMIT_S
@@ -278,15 +287,16 @@ class Children:
         return self._environment_limit(child, now)
 
     def _learner_limit(self, child: Child, now: float) -> float:
-        """At idle priority it may get no processor for long: one that computes, or wants to, has
-        time. Only one that was stopped, and may hold the apply lock, is given up early."""
+        """At idle priority a learner may get no processor for long, so while it computes, or waits
+        for a processor, it has time. A stopped one, which may hold the apply lock, is given up
+        early."""
         if child.state is not State.STARTING and is_stopped(child.pid):
             return STOPPED_LEARNER_LIMIT_S
         overdue = self._silent_for(child, now) > BOOT_LIMIT_S
         return COMPUTING_LEARNER_LIMIT_S if overdue and is_computing(child.pid) else BOOT_LIMIT_S
 
     def _environment_limit(self, child: Child, now: float) -> float:
-        """A world may take long; a process that a signal has stopped will not come back."""
+        """A step may take long; a process that a signal has stopped stays silent."""
         limit = 2.0 + 2.0 * self._tick_seconds
         doing, _ = self._metrics.environment.doing
         overdue = self._silent_for(child, now) > limit

@@ -1,7 +1,7 @@
 """Carries out commands: puts new settings in force or refuses them whole, has checkpoints written.
 
-Why it is correct. All of it runs in the supervisor's thread. What can be refused comes first, then
-the control cell is written, then the rest: whoever is refused has changed nothing. A command is
+Why it is correct. All of it runs in the supervisor's thread. The steps that can refuse come first,
+then the control cell is written, then the rest: a refused command has changed nothing. A command is
 answered once the processes follow it.
 """
 
@@ -83,17 +83,10 @@ class CommandHandler:
     """Takes the commands that wait, and answers each once it is in force.
 
     Args:
-        desired: the settings.
-        inbox: where commands wait.
-        pending: where changes wait that are not in force yet.
-        checkpoints: what has been asked of the learners.
-        memory: the shared memory, of which learners are given more.
-        world: the same memory, read.
-        children: the processes.
-        coordinator: keeps the memory budget.
-        most_processes: that the machine has room for.
-        report: told of every change.
-        clock: time.
+        memory: reserves memory for learners.
+        coordinator: takes a new memory budget.
+        most_processes: inference processes and learners that the machine has room for.
+        report: takes an event for every change.
     """
 
     def __init__(
@@ -116,7 +109,7 @@ class CommandHandler:
         self._late: dict[str, set[str]] = {}
 
     def take(self) -> None:
-        """Carry out what waits; what fails inside is raised after the others have been answered."""
+        """Carry out what waits; an unexpected error is raised after all have been carried out."""
         failure: Exception | None = None
         for command in list(self._inbox.take()):
             try:
@@ -131,7 +124,7 @@ class CommandHandler:
             except NotMeasured:
                 self._inbox.put_back(command)
             except Exception as error:
-                # Whoever asked must not wait in vain.
+                # The sender must not wait in vain.
                 text = short_error(f"internal error: {type(error).__name__}: {error}")
                 command.result.set_exception(UserError(text))
                 failure = failure or error
@@ -143,8 +136,8 @@ class CommandHandler:
         self._inference_changed = True
 
     def note_new_settings(self, now: float) -> None:
-        """Figures of the last minute begin anew once changed inference settings are in force; a
-        change that came late is told of."""
+        """Begin the figures of the last minute anew once changed inference settings are in force;
+        report a change that came late into force."""
         if self._inference_changed and self._follows("inference"):
             self._inference_changed = False
             self._desired.change(inference_since=now)
@@ -169,7 +162,7 @@ class CommandHandler:
         check_processes(desired.config, self._most_processes)
         if "learning" in changes and desired.learning.processes:
             self._memory.reserve_learners()
-        # In this order: what is refused here has changed nothing, and a budget counts at once.
+        # After the other checks, since a budget that is not refused counts at once.
         if "memory_budget_mb" in changes.get("r3", ()):
             self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         self._desired.put(desired)
@@ -192,7 +185,7 @@ class CommandHandler:
                 self._late.setdefault(section, set()).update(values)
 
     def _late_change(self, sections: Iterable[str]) -> str:
-        """What is told of a change that is not in force in time."""
+        """The answer to a change that is not in force in time."""
         roles = [ROLES[section] for section in sections if section in ROLES]
         waits = on_their_way([child for role in roles for child in self._children.of(role)])
         return (
@@ -209,7 +202,7 @@ class CommandHandler:
         return {section: values[section] for section in sections}
 
     def _follows(self, section: str) -> bool:
-        """As `_follow`; those that have failed do not follow."""
+        """As `_follow`; false where a process has failed."""
         try:
             return self._follow(section)
         except NotInForce:
@@ -230,7 +223,7 @@ class CommandHandler:
         return True
 
     def _checkpoint(self, command: Command) -> None:
-        """Have a checkpoint written, and the replay if that is asked for."""
+        """Have a checkpoint written, and the replay if that is requested."""
         if not learner_ring(self._children.of("learner"), self._desired.current):
             raise UserError("no learner runs: the newest checkpoint is all there is")
         number = self._desired.current.checkpoint + 1

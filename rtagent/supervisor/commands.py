@@ -1,8 +1,8 @@
 """Commands to the supervisor, from other threads and from the HTTP service.
 
 Why it is correct. A command is a queue entry with a future; the supervisor's thread alone takes it
-out, decides, and resolves the future when the change is in force. Whoever asked waits elsewhere:
-in another thread, or in the service at the other end of its pipe.
+out, decides, and resolves the future when the change is in force. The sender waits elsewhere: in
+another thread, or in the service at the other end of its pipe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = Future[dict[str, Any]]
 
 
 class NotInForce(UserError):
-    """A change is accepted and not in force: a process is late or fails. It may come into force."""
+    """A change is accepted but not in force yet, since a process is late or fails."""
 
 
 InForce = Callable[[], dict[str, Any] | None]
@@ -37,7 +37,7 @@ InForce = Callable[[], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Command:
-    """Something to be done; `result` is resolved when it is in force, or with a `UserError`."""
+    """A command; `result` is resolved when it is in force, or with a `UserError`."""
 
     name: str
     arguments: dict[str, Any]
@@ -46,10 +46,10 @@ class Command:
 
 
 class Inbox:
-    """Where commands, and the wish to stop, wait for the supervisor.
+    """Holds commands, and the request to stop, for the supervisor.
 
     Attributes:
-        stop_requested: whether somebody wants the run to end.
+        stop_requested: whether the run has been asked to end.
         wake_reader: a descriptor that is readable when there is something to do.
     """
 
@@ -73,7 +73,7 @@ class Inbox:
         self._queue.put(command)
 
     def put_from_service(self, message: dict[str, Any], send: Callable[[Any], object]) -> None:
-        """Hand in a command that came over a line, and answer it there.
+        """Hand in a command that came over a pipe, and answer it there.
 
         Args:
             message: {"id", "name", "arguments", "by"}.
@@ -87,7 +87,7 @@ class Inbox:
             else:
                 kind = "late" if isinstance(error, NotInForce) else "refused"
                 outcome = {kind: short_text(str(error), REFUSAL_BYTES)}
-            # Where the service does not read, it tells its clients that nobody answered.
+            # If the service does not read, it tells its clients that there was no answer.
             with contextlib.suppress(OSError):
                 send({"id": message["id"]} | outcome)
 
@@ -105,7 +105,7 @@ class Inbox:
             os.write(self._wake_writer, b"!")
 
     def drain_wake(self) -> None:
-        """Forget the wake-ups so far."""
+        """Clear the wake-ups so far."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake_reader, 4096)
 
@@ -116,7 +116,7 @@ class Inbox:
                 yield self._queue.get_nowait()
 
     def close(self) -> None:
-        """Refuse what waits and whatever still comes, and give up the descriptors."""
+        """Refuse all commands, now and later, and close the descriptors."""
         self._closed = True
         self._refuse_rest()
         wake_writer, self._wake_writer = self._wake_writer, -1
@@ -129,7 +129,7 @@ class Inbox:
 
 
 class PendingChanges:
-    """Changes that have been ordered and are not in force yet."""
+    """Changes that are accepted and not in force yet."""
 
     def __init__(self) -> None:
         self._pending: list[tuple[Result, InForce, float, Callable[[], str]]] = []
@@ -141,16 +141,14 @@ class PendingChanges:
         """Expect a change to be in force in time; `result` is resolved then.
 
         Args:
-            result: of the command.
-            in_force: asked now and then.
-            now: seconds.
-            late: what to say if it is not in force in time.
-            limit: seconds.
+            in_force: called at every step.
+            late: gives the answer if it is not in force in time.
+            now, limit: seconds.
         """
         self._pending.append((result, in_force, now + limit, late))
 
     def postpone(self, seconds: float) -> None:
-        """Wait longer: nothing could come into force for so long."""
+        """Wait longer, since nothing could come into force for so long."""
         self._pending = [
             (result, in_force, deadline + seconds, late)
             for result, in_force, deadline, late in self._pending
@@ -180,14 +178,14 @@ class PendingChanges:
 
 
 def on_their_way(workers: Sequence[Child]) -> str:
-    """Which processes neither run nor rest, in words."""
+    """The processes that are neither running nor stopped, in words."""
     moving = [f"{child.name} ({child.state})" for child in workers if child.state not in SETTLED]
     more = f" and {len(moving) - MOST_NAMED} more" if len(moving) > MOST_NAMED else ""
     return ", ".join(moving[:MOST_NAMED]) + more
 
 
 def running(workers: Sequence[Child], count: int) -> bool:
-    """Whether as many of a role's processes run as are wanted, and none is on its way.
+    """Whether `count` of a role's processes run, and none is starting, stopping or in backoff.
 
     Raises:
         NotInForce: one of them has failed.

@@ -1,12 +1,13 @@
 """The duties of a step of the supervisor: an error in one costs neither the others nor the run.
 
-What a duty meets is written by other processes, or refused by the system: memory, descriptors, a
-file of `/proc`. Whatever it raises, the next step comes in a moment and tries again. That must not
-hide a mistake of ours, so it is told as an event, with its traceback.
+A duty may fail over what other processes have written, or over a refusal of the system: memory,
+descriptors, a file of `/proc`. Whatever it raises, the next step tries again a moment later. That
+must not hide a mistake in the code, so the error becomes an event, with its traceback.
 """
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 
@@ -14,34 +15,35 @@ from rtagent.clock import Clock
 from rtagent.logs.shortening import short_error
 from rtagent.supervisor.status import Report
 
-TOLD_EVERY_S = 30.0
+REPORT_EVERY_S = 30.0
 """A duty may fail ten times a second."""
 
 
 class Duties:
-    """Does duties, and tells of those that fail."""
+    """Does duties, and reports those that fail."""
 
     def __init__(self, report: Report, clock: Clock) -> None:
         self._report = report
         self._clock = clock
-        self._failures: dict[str, int] = {}
-        self._told_at: dict[str, float] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
 
     def do(self, name: str, duty: Callable[[], object]) -> bool:
-        """Do a duty; whether it could be done. An event would call it by its name."""
+        """Do a duty, which events call by `name`; whether it succeeded."""
         try:
             duty()
         except Exception:
-            self._tell(name, short_error(traceback.format_exc()))
+            self._report_failure(name, short_error(traceback.format_exc()))
             return False
         return True
 
-    def _tell(self, name: str, error: str) -> None:
-        failures = self._failures[name] = self._failures.get(name, 0) + 1
+    def _report_failure(self, name: str, error: str) -> None:
+        """Report a failure of a duty, unless one was reported a short time ago."""
         now = self._clock.now()
-        if failures > 1 and now - self._told_at[name] < TOLD_EVERY_S:
-            return
-        self._told_at[name] = now
-        self._report.event(
-            "internal_error", source="supervisor", duty=name, failures=failures, error=error
-        )
+        failures, reported_at = self._failures.get(name, (0, -math.inf))
+        failures += 1
+        if now - reported_at >= REPORT_EVERY_S:
+            reported_at = now
+            self._report.event(
+                "internal_error", source="supervisor", duty=name, failures=failures, error=error
+            )
+        self._failures[name] = failures, reported_at

@@ -23,7 +23,7 @@ def first_state(config: Config) -> DesiredState:
 
 
 def check_size(config: Config) -> None:
-    """Refuse a configuration that would leave no room for anything else in the status.
+    """Refuse a configuration that is too long to be part of the status.
 
     Raises:
         UserError: it is too long.
@@ -44,7 +44,7 @@ def change(desired: DesiredState, changes: Values) -> DesiredState:
     """
     default = changes.get("env", {}).get("default_action")
     if isinstance(default, str) and default not in ("noop", "repeat"):
-        # Whoever may change settings must not be able to have code imported.
+        # A client that may change settings must not be able to import code.
         raise UserError(
             f"env.default_action = {default!r}: noop, repeat or an action; a function can be set "
             "before the start only"
@@ -57,7 +57,7 @@ def check_default_action(config: Config, actions: Any) -> None:
 
     Args:
         config: its `default_action`, if it is no action but a name, is not looked at.
-        actions: of the environment, as `Blueprint.actions`. If None, nothing is known of them.
+        actions: of the environment, as `Blueprint.actions`. If None, they are not known.
 
     Raises:
         UserError: one line with the value and what is wrong with it.

@@ -1,4 +1,4 @@
-"""The supervisor's loop: every step, each duty once.
+"""The supervisor's loop: does each duty once in every step.
 
 Why it is correct. All of it runs in one thread. It never waits for a child (`children.py`), and
 never for a lock either, whose holder may be a stopped process that only the supervisor can kill. A
@@ -7,7 +7,6 @@ duty that fails delays none of the others (`duties.py`), and is tried again at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -26,12 +25,7 @@ GO_AFTER_S = 10.0
 
 
 class Loop:
-    """Moves what is towards what should be.
-
-    Args:
-        run: what the run consists of.
-        systemd: told how the run is.
-    """
+    """Brings the run to the desired state, step by step, and tells systemd how it is."""
 
     def __init__(self, run: Run, systemd: Systemd) -> None:
         setup = run.setup
@@ -71,7 +65,7 @@ class Loop:
         self._write_status()
 
     def _step(self) -> None:
-        """Wait a moment for news, then do every duty once."""
+        """Wait a moment for messages, then do every duty once."""
         do, parts = self._duties.do, self._parts
         do("fork server", parts.fork_server.tend)
         if not do("listening", self._listen):
@@ -81,8 +75,8 @@ class Loop:
         do("pauses", partial(self._notice_pause, now))
         stopping = self._stopping
         if stopping:
-            # First: who has been told to leave by somebody else, too, has not died.
-            do("stopping", partial(self._send_away, now))
+            # First: a process that leaves at a signal to all of them has not died.
+            do("stopping", partial(self._stop_all, now))
         for child in self._children:
             do(child.name, partial(self._check, child, now))
         if not stopping:
@@ -94,7 +88,7 @@ class Loop:
             do("clock", partial(self._start_clock, now))
             do("memory", partial(self._keep_memory, now))
             do("slips", self._note_slips)
-        # Whoever is told that a change is in force must be able to read it in the status.
+        # The status shows a change before its sender hears that it is in force.
         do("status", self._write_status)
         do("saver", parts.saving.poll)
         do("answers", partial(parts.pending.settle, now))
@@ -106,13 +100,13 @@ class Loop:
     # ---- duties
 
     def _listen(self) -> None:
-        """Wait a moment for news."""
+        """Wait a moment for messages, and take them in."""
         wake = self._inbox.wake_reader
         for child, message in self._children.listen(wake, STEP_S, self._clock.now):
             self._take(child, *message)
 
     def _notice_pause(self, now: float) -> None:
-        """After a pause of the whole daemon nobody's time has run out."""
+        """After a pause of the whole daemon extend every time limit by it."""
         paused_s = self._children.detect_pause(now)
         if paused_s:
             self._parts.pending.postpone(paused_s)
@@ -125,7 +119,7 @@ class Loop:
             self._take(speaker, *message)
 
     def _take(self, child: Child, form: str, said: dict[str, Any]) -> None:
-        """Take in what a child has said."""
+        """Take in a message of a child."""
         if form == "command":
             self._inbox.put_from_service(said, child.pipe.send)
             return
@@ -135,27 +129,26 @@ class Loop:
             details = self._parts.checkpoints.note(details)
         self._report.event(kind, source=child.name, **details)
 
-    def _send_away(self, now: float) -> None:
-        """Have everybody leave."""
+    def _stop_all(self, now: float) -> None:
+        """Have all processes leave."""
         if not self._desired.current.stop:
             self._report.event("stopping", source="supervisor")
         self._desired.change(stop=True)
         self._children.stop(now)
 
     def _converge(self, now: float) -> None:
-        """Start what is missing and send away what is too many."""
+        """Start the processes that are missing, and stop those that are too many."""
         service = self._parts.setup.service is not None
-        keys = list(wanted(self._desired.config, self._desired.current, service=service))
-        self._children.converge(keys, now)
+        self._children.converge(list(wanted(self._desired.current, service=service)), now)
 
     def _update_members(self, now: float) -> None:
-        """Let those act and learn who can."""
+        """Let the running processes, and no others, take turns in acting and learning."""
         update_members(self._world, self._children.of("inference"), self._desired.current, now)
         ring = learner_ring(self._children.of("learner"), self._desired.current)
         self._desired.change(learner_ring=ring)
 
     def _start_clock(self, now: float) -> None:
-        """Let the world's clock start once the agent can act."""
+        """Start the world's clock once the agent can act."""
         if not self._desired.current.go:
             needed = self._children.of("inference") + self._children.of("environment")
             ready = all(child.state is State.RUNNING for child in needed)
@@ -164,9 +157,9 @@ class Loop:
 
     def _scale(self, now: float) -> None:
         """Follow the automatic number of inference processes."""
-        inference, workers = self._desired.config.inference, self._children.of("inference")
         move = self._parts.scaling.step(
-            now, inference, self._desired.current.processes, workers, self._parts.room
+            now, self._desired.config, self._desired.current.processes,
+            self._children.of("inference"), self._parts.room,
         )
         if move is None:
             return
@@ -191,7 +184,7 @@ class Loop:
             keeping.give_back(changes)
 
     def _note_slips(self) -> None:
-        """Tell that the clock gave up on catching up."""
+        """Report that the clock gave up on catching up."""
         environment = self._world.metrics.environment
         slips = environment.slips
         if slips != self._slips:
@@ -212,13 +205,11 @@ class Loop:
         if self._stopping:
             return not self._children.alive
         booting = self._world.ledger.newest < self._world.first_tick
-        return booting and any(self._boot_failures())
+        return booting and bool(self._boot_failures())
 
-    def _boot_failures(self) -> Iterator[Child]:
+    def _boot_failures(self) -> list[Child]:
         """The processes that died before they ever ran, for a reason that the user can mend."""
-        for child in self._children:
-            if child.state is State.FAILED and child.boot_error:
-                yield child
+        return [each for each in self._children if each.state is State.FAILED and each.boot_error]
 
     def _raise_refusals(self) -> None:
         if self._refused is not None:
@@ -230,7 +221,7 @@ class Loop:
     def _save_replay(self) -> None:
         if not self._desired.config.run.checkpoint_replay:
             return
-        # One that is under way lacks the last ticks.
+        # A save that is under way lacks the last ticks.
         self._await_save()
         self._parts.saving.start_save(self._parts.memory.handles)
         self._await_save()

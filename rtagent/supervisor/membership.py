@@ -1,6 +1,6 @@
-"""Who takes part in staggering: brought up to date with the processes that really act.
+"""Keeps the members of the staggering up to date with the processes that act.
 
-Why it is correct. The staggering state has one writer at a time, whoever holds the claim lock. The
+Why it is correct. The staggering state has one writer at a time, the holder of the claim lock. The
 supervisor only tries that lock: its holder may be a stopped process that only the supervisor can
 kill, and the next step comes soon.
 """
@@ -17,12 +17,10 @@ from rtagent.supervisor.child import Child, State
 def update_members(
     world: World, children: Iterable[Child], desired: DesiredState, now: float
 ) -> None:
-    """Let exactly the processes that act take part; while there is none, whoever did before.
+    """Make the processes that act the members; while there are none, change no member.
 
     Args:
-        world: the shared memory.
         children: the inference processes.
-        desired: names the algorithm and the number of processes.
         now: seconds.
     """
     acting = {child.index for child in children if child.state is State.RUNNING}
@@ -45,6 +43,6 @@ def update_members(
 
 
 def learner_ring(learners: Iterable[Child], desired: DesiredState) -> list[int]:
-    """The learners that take turns: a dead one loses its turn at once."""
+    """The learners that take turns. A dead learner loses its turn at once."""
     running = (child.index for child in learners if child.state is State.RUNNING)
     return sorted(index for index in running if index < desired.learning.processes)

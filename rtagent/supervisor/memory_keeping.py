@@ -1,4 +1,4 @@
-"""Carries out what the coordinator decides: rings as large as they may be, reserved ahead."""
+"""Carries out the coordinator's decisions: how large the rings may be, reserved ahead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryKeeping:
         return self._coordinator.ticks_limit
 
     def step(self, now: float, desired: DesiredState) -> Changes | None:
-        """Look at everything once; what is to be put in force, if anything.
+        """Adapt rings and reservations once; returns the changes to put in force, if any.
 
         Raises:
             UserError: the budget is below what the workers need.

@@ -1,10 +1,10 @@
 """The replay and the disk: filled before the world starts, saved on request and at the end.
 
-It is filled from where it was saved, or else with demonstrations.
+It is filled with the saved replay, or else with demonstrations.
 
-Short-lived processes of their own do the work (`storage/process.py`), at idle priority; the
-supervisor only starts them and hears how they fare. `poll` never waits for one to end: one that
-does not leave is killed, and one that cannot even be killed is left alone.
+Short-lived processes do the work (`storage/process.py`), at idle priority; the supervisor only
+starts them and takes in their reports. `poll` never waits for a process to end: it is killed if it
+does not leave, and left alone if it cannot even be killed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ from rtagent.storage.process import load_demonstrations, restore_replay, save_re
 from rtagent.storage.replay_snapshot import Manifest, find
 from rtagent.supervisor.status import Report
 
-Past = Manifest | Demonstrations
-"""What a run may begin with."""
+ReplaySource = Manifest | Demonstrations
+"""The first content of a run's replay."""
 
 POLL_S = 0.1
 LEAVE_LIMIT_S = 2.0
-"""How long a process that is to end may take."""
+"""How long a process may take to leave."""
 SILENT_S = 60.0
 """A saver that reports no progress for so long is given up."""
 
 
 class ReplayKeeping:
-    """Saving and restoring the replay of one run, which is kept in a folder."""
+    """Saves the replay of one run to a folder, and restores it.
 
+    Attributes:
+        outcome: of the newest process: what it did, or {"failed": why}; None before it is known.
+    """
     def __init__(
         self, folder: Path, report: Report, clock: Clock, fork_server: ForkServer
     ) -> None:
@@ -60,8 +63,8 @@ class ReplayKeeping:
         """Whether a save is under way."""
         return self._process is not None
 
-    def find(self, config: Config, blueprint: Blueprint) -> Past | None:
-        """What a run begins with: its saved replay, or else demonstrations, if any.
+    def find(self, config: Config, blueprint: Blueprint) -> ReplaySource | None:
+        """The first content of the replay: the saved one, or else demonstrations, if any.
 
         Raises:
             UserError: it does not belong to this run.
@@ -82,17 +85,17 @@ class ReplayKeeping:
         """Begin to save; `poll` says when it is done. If no process can be started, it is."""
         self._start("replay", save_replay, handles, self._folder)
 
-    def begin(
-        self, past: Past, handles: WorldHandles, keep: int, stopping: Callable[[], bool]
+    def fill(
+        self, source: ReplaySource, handles: WorldHandles, keep: int, stopping: Callable[[], bool]
     ) -> None:
-        """Fill the replay with a past of at most `keep` ticks, and wait: nothing else runs yet.
+        """Fill the replay with at most `keep` ticks, and wait for that: nothing else runs yet.
 
         Raises:
-            UserError: that cannot be done.
+            UserError: that is not possible.
         """
-        demonstrated = isinstance(past, Demonstrations)
+        demonstrated = isinstance(source, Demonstrations)
         if demonstrated:
-            self._start("demonstrations", load_demonstrations, handles, past, keep)
+            self._start("demonstrations", load_demonstrations, handles, source, keep)
         else:
             self._start("replay", restore_replay, handles, self._folder, keep)
         while not self.poll(POLL_S):
@@ -111,19 +114,19 @@ class ReplayKeeping:
         )
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Look for news; whether nothing is under way (any more), and `outcome` says how it went.
+        """Take in reports; whether no process is under way, and `outcome` is that of the last one.
 
         Args:
-            timeout: seconds to wait for some.
+            timeout: seconds to wait for a report.
         """
         if self._process is not None:
             self._listen(timeout)
         if self._process is not None:
-            self._see_off()
+            self._end_if_due()
         return self._process is None
 
     def postpone(self, seconds: float) -> None:
-        """The process could do nothing for so long, and nobody could hear it."""
+        """Extend the time limits by a pause of the whole daemon."""
         self._heard += seconds
         self._leave_by += seconds
 
@@ -156,7 +159,7 @@ class ReplayKeeping:
             self._report.event(kind, source="saver", **self.outcome)
 
     def _listen(self, timeout: float) -> None:
-        """Take in what the process says."""
+        """Take in the reports of the process."""
         if self._pipe.closed:
             return
         try:
@@ -177,15 +180,15 @@ class ReplayKeeping:
             case [str(kind), dict(details)] if kind != "failed":
                 self.outcome = details
 
-    def _see_off(self) -> None:
-        """Account for a process that has ended; end one that should have, and does not."""
+    def _end_if_due(self) -> None:
+        """Account for a process that has ended; end a process that should have left."""
         now = self._clock.now()
         if self._process.exitcode is not None:
-            # Its last words may have come since.
+            # Its last reports may have come since.
             self._listen(0.0)
             self._account()
         elif now > self._leave_by + LEAVE_LIMIT_S:
-            # Not even a signal ends it: it hangs in the kernel, and ends with the fork server.
+            # Not even SIGKILL ends it: it hangs in the kernel, and ends with the fork server.
             self._account()
         elif now > self._leave_by:
             self._process.kill()
@@ -200,7 +203,7 @@ class ReplayKeeping:
         self._leave_by = min(self._leave_by, self._clock.now() + LEAVE_LIMIT_S)
 
     def _account(self) -> None:
-        """Nothing is under way any more."""
+        """Note the outcome: no process is under way any more."""
         process, self._process = self._process, None
         if self.outcome is None:
             died = process.failure or f"its process ended with code {process.exitcode}"

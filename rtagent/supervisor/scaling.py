@@ -1,8 +1,7 @@
-"""`inference.processes = "auto"`: measures how acting goes, follows what `autoscaler.py` decides.
+"""`inference.processes = "auto"`: measures how acting goes, for `autoscaler.py` to decide.
 
 Everything is read from shared memory in the supervisor's thread, once a second: a window of the
-processes' registrations and of the ledger. What was measured before a change says nothing about
-what is now, so the window begins no earlier than the newest change.
+processes' registrations and of the ledger, which begins no earlier than the newest change.
 """
 
 from __future__ import annotations
@@ -13,51 +12,35 @@ from collections.abc import Iterable
 import numpy as np
 
 from rtagent.clock import NANO, Clock
-from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
+from rtagent.config import Config
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
-from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move, first_guess
+from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move
 from rtagent.supervisor.child import Child, State
 from rtagent.telemetry.stats import StatsReader
 
 EVERY_S = 1.0
 WINDOW_S = 5.0
-"""Measured over so many seconds, and..."""
+"""What is measured covers so many seconds, or longer: `WINDOW_INFERENCES` of one process."""
 WINDOW_INFERENCES = 4
-"""...over at least so many inferences of one process."""
 
 
-def limits_of(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
-    *, waits: bool = False,
-) -> Limits:
-    """What an automatic number of processes must keep to.
+def limits_of(config: Config, tick_s: float, room: int) -> Limits:
+    """The limits of an automatic number of processes.
 
     Args:
-        inference: deadline, algorithm, injected latency.
         tick_s: tau_M, the deadline where none is set.
         room: inference processes that the machine has room for.
-        waits: whether inference is mostly waiting, for a policy server.
     """
-    deadline = inference.action_deadline_ms
-    # Padding is waited out and keeps no core busy.
-    waits = waits or inference.injected_latency_ms > 0.0
+    inference, deadline = config.inference, config.inference.action_deadline_ms
+    # Inference that waits for a policy server, or for injected latency, keeps no core busy.
+    waits = config.policy.remote is not None or inference.injected_latency_ms > 0.0
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
         algorithm=inference.algorithm,
         most=max(1, room if waits else min(room, len(os.sched_getaffinity(0)))),
     )
-
-
-def first_number(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
-    *, waits: bool = False,
-) -> int:
-    """Inference processes to start with, before anything is measured."""
-    if inference.processes != "auto":
-        return inference.processes
-    return first_guess(limits_of(inference, tick_s, room, waits=waits))
 
 
 class Scaling:
@@ -66,46 +49,46 @@ class Scaling:
     def __init__(self, world: World, clock: Clock) -> None:
         self._world = world
         self._reader = StatsReader(world, clock)
-        self._scaler = AutoScaler()
+        self._scaler: AutoScaler | None = None
         self._next = self._changed_at = clock.now()
         self._known: tuple[Limits, float] | None = None
 
     def start_anew(self) -> None:
-        """Forget what was measured: it says nothing about what is now."""
-        self._known = None
+        """Forget what was measured before a pause of the daemon."""
+        self._scaler = None
 
     def step(
-        self, now: float, inference: InferenceConfig, current: int, workers: Iterable[Child],
-        room: int = MAX_INFERENCE_PROCESSES,
+        self, now: float, config: Config, current: int, workers: Iterable[Child], room: int
     ) -> Move | None:
         """What to change now, if anything.
 
         Args:
             now: seconds.
-            inference: in force.
             current: number of processes that is wanted.
             workers: the inference processes.
             room: inference processes that the machine has room for.
         """
-        if inference.processes != "auto" or now < self._next:
+        if config.inference.processes != "auto":
+            self._scaler = None
+            return None
+        if now < self._next:
             return None
         self._next = now + EVERY_S
-        limits = limits_of(
-            inference, self._world.blueprint.tick_seconds, room,
-            waits=self._world.config.policy.remote is not None,
-        )
-        if (limits, inference.injected_latency_ms) != self._known:
-            self._known, self._changed_at = (limits, inference.injected_latency_ms), now
-            self._scaler.reset(now)
+        limits = limits_of(config, self._world.blueprint.tick_seconds, room)
+        known = limits, config.inference.injected_latency_ms
+        scaler = self._scaler
+        if scaler is None or (known, current) != (self._known, scaler.processes):
+            scaler = self._scaler = AutoScaler(now, current, limits)
+            self._known, self._changed_at = known, now
         running = [child.index for child in workers if child.state is State.RUNNING]
         measured = self._measure(now, running) if len(running) == current else None
-        move = self._scaler.step(now, current, measured, limits)
+        move = scaler.step(now, measured)
         if move is not None:
             self._changed_at = now
         return move
 
     def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
-        """How acting has gone lately; None if nobody has acted."""
+        """How acting has gone lately; None if no process has acted."""
         records = [self._world.metrics.inference[index] for index in running]
         newest = [
             record.registrations.newest(WINDOW_INFERENCES)["latency_ns"] for record in records

@@ -24,17 +24,18 @@ ENTRIES = {
     "converter": "rtagent.inference.engines.process:run",
 }
 GATEWAY = "rtagent.cluster.gateway:run"
-"""The learner's process where the learner itself is somewhere else."""
+"""Runs as the learner's process where the learner itself is in a cluster."""
 
 
 def entry(role: str, config: Config) -> str:
-    """What the processes of a role run, as `package.module:callable`."""
+    """The function that the processes of a role run, as `package.module:callable`."""
     elsewhere = role == "learner" and config.learning.where == "cluster"
     return GATEWAY if elsewhere else ENTRIES[role]
 
 
-def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[Key]:
+def wanted(desired: DesiredState, *, service: bool) -> Iterator[Key]:
     """The processes that should exist now, in the order of their start."""
+    config = desired.config
     if service:
         yield "service", 0
     yield "environment", 0
@@ -52,11 +53,9 @@ def starter_of(
     fork_server: ForkServer, handles: WorldHandles, service: Any, checkpoint_dir: Path,
     resume: Path | None, run_dir: Path,
 ) -> Callable[[str, int], Starter]:
-    """What starts the process of a role and an index.
+    """Gives, for a role and an index, the function that starts the process.
 
     Args:
-        fork_server: forks it.
-        handles: of the shared memory.
         service: body of the HTTP service's process, if there is one.
         checkpoint_dir: where learners write.
         resume: checkpoint to start from.

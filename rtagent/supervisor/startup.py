@@ -1,6 +1,6 @@
-"""What must be done once, in processes of their own, before the workers of a run can start.
+"""Work that must be done once before the workers of a run can start, in short-lived processes.
 
-The supervisor loads neither torch nor the environment; these children do, and end.
+The supervisor loads neither torch nor the environment; these processes do, and end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Found:
-    """What is known before the workers start: `events` are kinds and details worth telling."""
+    """What the probe found; `events` are kinds and details to report."""
 
     blueprint: Blueprint
     resume: Path | None
@@ -39,14 +39,12 @@ def find_shapes(
     """Build environment and network once, check the checkpoints, and write the run's record.
 
     Args:
-        fork_server: starts the process.
-        config: what to build.
         checkpoint_dir: where a checkpoint may be.
         run_dir: where the record of the run is written.
-        stopping: asked again and again; ends the wait.
+        stopping: called again and again; ends the wait once it is true.
 
     Returns:
-        What was found; None if it was told to stop.
+        What was found; None if the run is to stop.
 
     Raises:
         UserError: something cannot be built or used as configured.
@@ -63,13 +61,11 @@ def publish_first_weights(
     fork_server: ForkServer, handles: WorldHandles, resume: Path | None,
     stopping: Callable[[], bool],
 ) -> None:
-    """Publish weights to act with in a run where nobody learns: of a checkpoint, or random ones.
+    """Publish weights to act with in a run without learners: of a checkpoint, or random ones.
 
     Args:
-        fork_server: starts the process.
-        handles: of the shared memory.
         resume: the checkpoint, if there is one.
-        stopping: asked again and again; ends the wait.
+        stopping: called again and again; ends the wait once it is true.
 
     Raises:
         UserError: they cannot be published.
@@ -82,12 +78,12 @@ def _ask(
     fork_server: ForkServer, stopping: Callable[[], bool], name: str, ended: str,
     body: Callable[..., None], *args: Any,
 ) -> Any:
-    """The tuple that a child answers through a pipe, its last argument; None if told to stop.
+    """The tuple that a child answers through a pipe, its last argument; None if `stopping`.
 
-    `ended` is the error if it ends without an answer; it has a place for `code`.
+    `ended` is the error if the child ends without an answer; `{code}` in it is the exit code.
 
     Raises:
-        UserError: it says so, ends without an answer, or cannot be started.
+        UserError: the child answers with an error, ends without an answer, or cannot be started.
     """
     ours, theirs = launch.pipe()
     try:

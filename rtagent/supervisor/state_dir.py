@@ -1,9 +1,9 @@
 """The state directory: held by one daemon at a time, and where clients find it.
 
-It holds the token, so whoever can write there is the daemon's master. It must belong to who runs
-the daemon, and nobody else may write there; then nobody else can have put a link or a file of
-theirs into it. What is opened there by name is still no link (`O_NOFOLLOW`) and a plain file: the
-directory may have been open to others once.
+It holds the token, so a user who can write there has control of the daemon. It must belong to the
+user who runs the daemon, and no other user may write there; then nobody else can have put a link or
+a file into it. What is opened there by name must all the same be no link (`O_NOFOLLOW`) and a plain
+file: the directory may have been open to others before.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rtagent.files.atomic_write import appearing
 
 NOTE = "daemon.json"
 LOCK = "lock"
-LOOKS = 10
-LOOK_S = 0.02
-"""Who asks whether a directory is held (`is_held`) holds it for an instant: it is tried again."""
+TRIES = 10
+RETRY_S = 0.02
+"""`is_held` takes the lock for an instant, so a daemon tries again."""
 _LONGEST_FILE = 4096
 
 
@@ -86,14 +86,14 @@ class StateDir:
 
     def release(self) -> None:
         """Let another daemon have the directory."""
-        # The disk may have become read-only; who finds the note then sees that the daemon is gone.
+        # The disk may have become read-only. A client that finds the note asks `is_held`.
         with suppress(OSError):
             (self.path / NOTE).unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a daemon holds a state directory, however it was started; None if not known."""
+    """Whether a daemon holds a state directory, however it was started; None if unknown."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -110,17 +110,22 @@ def is_held(path: Path) -> bool | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Take the lock of a state directory; `BlockingIOError` if a daemon has it."""
-    for _ in range(LOOKS):
+    """Take the lock of a state directory.
+
+    Raises:
+        BlockingIOError: a daemon has it.
+        OSError: the file system has no locks.
+    """
+    for _ in range(TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(LOOK_S)
+        time.sleep(RETRY_S)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def check_private(path: Path) -> None:
-    """Refuse a directory that somebody else could have prepared.
+    """Refuse a directory that another user could have prepared.
 
     Raises:
         UserError: it belongs to another user, or others than its owner can write there.
@@ -136,7 +141,7 @@ def check_private(path: Path) -> None:
 
 
 def check_unshared(path: Path) -> None:
-    """Refuse a directory in which others than its owner can write.
+    """Refuse a directory in which users other than its owner can write.
 
     Raises:
         UserError: they can.
@@ -154,12 +159,12 @@ def check_unshared(path: Path) -> None:
 def read_private(
     path: Path, remedy: str, *, secret: bool = False, longest: int = _LONGEST_FILE
 ) -> bytes:
-    """What a small file of a state directory begins with, if its owner has put it there.
+    """The first bytes of a file of a state directory, if the directory's owner has put it there.
 
     Args:
         path: of the file.
-        remedy: what to do about one that somebody else has put there.
-        secret: nobody else may read it either.
+        remedy: what the user should do if another user has put it there.
+        secret: whether other users must not be able to read it.
         longest: bytes that are read.
 
     Raises:

@@ -1,11 +1,11 @@
-"""What the supervisor tells the world: the state of the run, its processes, and what happened.
+"""What the supervisor publishes: the state of the run, its processes, and the events.
 
-Why it is correct. Only the supervisor's thread tells. Events leave for the disk and for the log
+Why it is correct. Only the supervisor's thread publishes. Events go to the disk and to the log
 through queues that never make it wait (`telemetry/event_log.py`, `logs/log_lines.py`); whether
-they reach the disk is one attribute, which its thread sets and the supervisor's thread reads. The
-newest events also stand in the status document, so they are seen when the disk is full. The wall
-clock is read once, at the start: the times of events follow the monotonic clock and the time of
-sleep from there, whatever is done to the other.
+they reach the disk is one attribute, which the event log's thread sets and the supervisor's thread
+reads. The newest events also stand in the status document, so they are seen when the disk is full.
+The wall clock is read once, at the start: from there the times of events follow the monotonic clock
+and the time that the machine slept, even if the wall clock is set.
 """
 
 from __future__ import annotations
@@ -31,23 +31,16 @@ from rtagent.telemetry.event_log import KEYS, MOST_BYTES, EventLog
 
 EVENTS_SHOWN = 50
 SHORTER = (2000, 500, 100)
-"""Bytes of an error and of an event, tried one after the other where the whole does not fit."""
+"""Limits of an error and of an event, bytes: tried in turn where the whole status does not fit."""
 CLOSE_LIMIT_S = 1.0
 
 _log = logging.getLogger("rtagent")
-
-
-def wall_clock() -> datetime:
-    """The time of day, for people."""
-    return datetime.now(UTC)
 
 
 class Report:
     """Writes the status document whenever something in it has changed, and keeps the events.
 
     Args:
-        run_id: name of the run.
-        clock: time.
         url: of the HTTP service, if there is one.
         events: file to keep the events in. If None, they are not kept.
         events_bytes: most that are kept.
@@ -57,7 +50,8 @@ class Report:
 
     def __init__(
         self, run_id: str, clock: Clock, url: str | None = None, events: Path | None = None,
-        events_bytes: int = MOST_BYTES, time_of_day: Callable[[], datetime] = wall_clock,
+        events_bytes: int = MOST_BYTES,
+        time_of_day: Callable[[], datetime] = lambda: datetime.now(UTC),
         suspended: Callable[[], float] = suspended_s,
     ) -> None:
         self._run_id = run_id
@@ -75,7 +69,7 @@ class Report:
         self._kept = None if events is None else EventLog(events, self._note_loss, events_bytes)
 
     def event(self, kind: str, source: str | None = None, **details: Any) -> None:
-        """Remember that something happened, and log it; details that are too long are shortened.
+        """Keep and log an event; details that are too long are shortened.
 
         Args:
             kind: of event.
@@ -122,13 +116,13 @@ class Report:
             self._written = status
 
     def close(self) -> None:
-        """Let the events reach the disk, if it takes them soon."""
+        """Write the events that wait, as far as the disk takes them in `CLOSE_LIMIT_S`."""
         if self._kept is not None:
             self._kept.close(CLOSE_LIMIT_S)
         self._lines.close(CLOSE_LIMIT_S)
 
     def _note_loss(self, reason: str | None) -> None:
-        """Why events do not reach the disk; None once they do again. From the log's thread."""
+        """Note why events do not reach the disk; None once they do. From the log's thread."""
         self._lost = reason
 
 
@@ -151,7 +145,7 @@ def _log_event(event: dict[str, Any], dropped: int) -> None:
 
 
 def _write(buffer: JsonDoubleBuffer, status: dict[str, Any]) -> None:
-    """Write a status, shortened where it does not fit: hundreds of errors may come at once."""
+    """Write a status, shortened if it does not fit: there may be hundreds of long errors."""
     for most in (None, *SHORTER):
         try:
             buffer.write(status if most is None else _shortened(status, most))

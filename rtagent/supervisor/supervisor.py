@@ -1,7 +1,7 @@
 """The supervisor: owns the shared memory, starts and watches every process, carries out changes.
 
-Why it is correct. All of it runs in one thread: `assembly.py` makes what the run consists of,
-`loop.py` keeps it going. Other threads and the HTTP service reach it through queues alone.
+Why it is correct. All of it runs in one thread: `assembly.py` makes the parts of the run, `loop.py`
+keeps it going. Other threads and the HTTP service reach it through queues alone.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ class Supervisor:
 
     Args:
         config: the configuration to start with.
-        clock: time.
-        run_id: name of the run.
         service: body of the HTTP service's process, given the shared memory's handles and its end
             of a pipe. If None, there is no service.
         url: where the service listens.
         preload: further modules for the fork server.
-        systemd: told how the run is.
+        systemd: is told the state of the run.
         probed: called once environment and network have been built as configured, and there is
             memory for them.
 

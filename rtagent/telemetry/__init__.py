@@ -1,4 +1,4 @@
-"""Figures, events and curves: computed from shared memory, kept, and shown.
+"""Figures, events and curves: computed from shared memory, stored, and shown.
 
 May import `r3`, `memory`, `staggering` and `processes`; never torch.
 """

@@ -1,4 +1,4 @@
-"""The figures of the link to a cluster, from what its gateway writes; and the link in a line.
+"""The figures of the link to a cluster, from the document of its gateway; and the link in a line.
 
 Pure: documents in, figures and sentences out.
 """
@@ -11,12 +11,12 @@ from typing import Any
 from rtagent.telemetry.figures.cluster import Cluster, Emulated, Node, Traffic
 
 SILENT_S = 3.0
-"""A gateway that has written nothing for so long does not answer."""
+"""A gateway that has written nothing for so long counts as one that does not answer."""
 OF_A_MOMENT = (
     "batches_in_flight", "bytes_up_per_sample", "bytes_down_per_sample", "alpha", "loss_mean",
     "priority_transferred", "priority_sampled", "cache_hits", "round_trip_ms",
 )
-"""What nobody knows while the gateway does not answer."""
+"""These are unknown while the gateway does not answer."""
 OF_A_NODE = ("share", "generated", "shipped", "learned")
 
 
@@ -24,17 +24,17 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
     """The figures.
 
     Args:
-        document: of the gateway; empty: it has written none yet. `at` and `since` are seconds of
-            the monotonic clock.
-        now: on the same clock.
+        document: of the gateway; empty if it has written none yet. `at` and `since` are seconds
+            of the monotonic clock.
+        now: seconds of the same clock.
     """
     connected, since = bool(document.get("connected")), document.get("since")
-    reason = None if connected else str(document.get("reason") or "the gateway says not why")
+    reason = None if connected else str(document.get("reason") or "the gateway gives no reason")
     if not document:
         reason = "the gateway has not begun"
     elif now - document["at"] > SILENT_S:
         if connected:
-            # One that is cut already may be busy with joining anew.
+            # A gateway whose link is cut already may be busy with joining anew.
             connected, since, reason = False, document["at"], "the gateway does not answer"
         document = {**document, **dict.fromkeys(OF_A_MOMENT)}
     emulated = document.get("emulated")
@@ -70,7 +70,7 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
 
 
 def in_a_line(cluster: Cluster) -> str:
-    """How the link is: connected or cut, since when and why, and what of it is emulated."""
+    """How the link is: connected or cut, since when and why, and what is emulated."""
     emulated = _emulated(cluster.emulated)
     lasting = "" if cluster.since_s is None else f" for {cluster.since_s:.0f} s"
     if not cluster.connected:

@@ -1,14 +1,14 @@
-"""What happened in a run: written by the supervisor, read by everybody, kept as JSON lines.
+"""The events of a run, stored as JSON lines: written by the supervisor, read by any process.
 
-Why it is correct. `put` appends to a bounded queue, under a lock that nobody holds while a disk is
-at work, so the supervisor never waits for one. One thread writes, whole batches; an event leaves
-the queue after its batch is in the file, not before. The file only grows, and a full one is renamed
-before the next is begun, so whoever reads backwards finds descending ids: an id that is not below
-the one before was read already, from a file that has been renamed meanwhile. A line that a killed
-writer has not finished is no JSON, and is skipped. The thread is a daemon thread, for a disk that
-hangs may hold it for ever, and must not hold up the end of the process. It starts no processes: a
-child's death signal belongs to the thread that started it, and this one may end before the run
-does.
+Why it is correct. `put` appends to a bounded queue, under a lock that is not held during disk
+operations, so the supervisor never waits for a disk. One thread writes, in whole batches; an event
+leaves the queue after its batch is in the file, not before. The file only grows, and is renamed
+when it is full, before the next is begun, so reading backwards gives descending ids: an id that is
+not below the previous one has been read already, from a file that was renamed meanwhile. A line
+that a killed writer has not finished is no JSON, and is skipped. The thread is a daemon thread: a
+disk that hangs may block it for ever, and must not delay the end of the process. It starts no
+processes: a child's death signal belongs to the thread that started it, and this thread may end
+before the run does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from rtagent.files.regular_file import open_regular
 EVENTS_FILE = "events.jsonl"
 """In the run's folder."""
 MOST_BYTES = 16 * MIB
-"""Some 80,000 events."""
+"""About 80,000 events."""
 CAPACITY = 10_000
-"""Events that wait for the disk; then the oldest are dropped."""
+"""Events that may wait for the disk; beyond that the oldest are dropped."""
 BATCH = 500
 PAUSE_S = 0.1
 """Between two batches: a burst of events is then few writes."""
@@ -45,19 +45,18 @@ HANG_S = 10.0
 BLOCK = 1 << 16
 
 KEYS = ("id", "at", "uptime_s", "kind", "source")
-"""What every event has; whatever else it holds are its details."""
+"""The keys of every event; all others are its details."""
 
 
 class EventLog:
-    """Keeps events in a file, whenever the disk takes them. Never raises, never makes anybody wait.
+    """Stores events in a file, when the disk takes them. Never raises, never makes callers wait.
 
     Args:
         path: of the file; made with its folder when the first event comes.
         on_failure: called with a reason when events stop reaching the file, and with None when they
-            do again. From any thread and under the log's lock: it may only take note.
-        most_bytes: of the file and the one before it. When a file has half of them, it is renamed.
+            do again; from any thread and under the log's lock, so it must not block.
+        most_bytes: of the file and its predecessor. A file that has half of them is renamed.
         retry_s: seconds between attempts, once one has failed.
-        clock: time.
     """
 
     def __init__(
@@ -71,27 +70,20 @@ class EventLog:
         self._clock = clock or MonotonicClock()
         self._changed = threading.Condition()
         self._waiting: deque[dict[str, Any]] = deque(maxlen=CAPACITY)
-        self._dropped = 0
         self._failing = False
         self._closing = False
         self._writing_since: float | None = None
         self._writer = threading.Thread(target=self._write_all, name="event log", daemon=True)
         self._writer.start()
 
-    @property
-    def dropped(self) -> int:
-        """Events that will never be in the file: too many waited, or JSON cannot hold them."""
-        return self._dropped
-
     def put(self, event: dict[str, Any]) -> None:
-        """Have an event kept.
+        """Have an event stored.
 
         Args:
-            event: id (1, 2, 3 ...), at (ISO 8601, UTC), uptime_s, kind, source, and whatever else
+            event: id (1, 2, 3 ...), at (ISO 8601, UTC), uptime_s, kind, source, and details that
                 JSON can hold. Must not be changed afterwards.
         """
         with self._changed:
-            self._dropped += len(self._waiting) == CAPACITY
             self._waiting.append(event)
             since = self._writing_since
             if since is not None and self._clock.now() - since > HANG_S:
@@ -99,7 +91,7 @@ class EventLog:
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Write what waits, and end; a disk that takes longer (s) is left alone with the rest."""
+        """Write the events that wait, and end; after `timeout` seconds do not wait any longer."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -124,39 +116,29 @@ class EventLog:
                 self._changed.wait_for(lambda: self._closing, PAUSE_S if written else self._retry_s)
 
     def _write(self, batch: Sequence[dict[str, Any]]) -> bool:
-        """Whether the batch is in the file now."""
+        """Whether the batch is in the file now, without the events that JSON cannot hold."""
         lines: list[str] = []
         for event in batch:
             with suppress(TypeError, ValueError):
                 lines.append(json.dumps(event) + "\n")
+        data = "".join(lines).encode()
         try:
-            if lines:
-                self._append("".join(lines).encode())
+            if data:
+                make_room(self._path, len(data), self._most_bytes)
+                append_whole(self._path, data)
         except OSError as error:
             with self._changed:
                 self._tell(_reason(error))
             return False
         with self._changed:
-            self._forget(batch)
-            self._dropped += len(batch) - len(lines)
+            # The oldest of the batch may have been dropped while it was being written.
+            while self._waiting and self._waiting[0]["id"] <= batch[-1]["id"]:
+                self._waiting.popleft()
             self._tell(None)
         return True
 
-    def _append(self, data: bytes) -> None:
-        make_room(self._path, len(data), self._most_bytes)
-        append_whole(self._path, data)
-
-    def _forget(self, batch: Sequence[dict[str, Any]]) -> None:
-        """Take a written batch from the queue."""
-        left = 0
-        while self._waiting and self._waiting[0]["id"] <= batch[-1]["id"]:
-            self._waiting.popleft()
-            left += 1
-        # The others were dropped while they were being written: not lost after all.
-        self._dropped -= len(batch) - left
-
     def _tell(self, reason: str | None) -> None:
-        """Call the owner if this is news. Under the lock, so that the last call is the truth."""
+        """Call `on_failure` if this has changed. Under the lock, so that the last call is right."""
         if self._failing != (reason is not None):
             self._failing = reason is not None
             self._on_failure(reason)
@@ -168,10 +150,9 @@ def read_events(
     """The events in a file, newest first, whether or not it is being written to.
 
     Args:
-        path: of the file.
         limit: most events.
-        before: only those with a smaller id. If None, the newest.
-        kinds: only these; empty: all.
+        before: only events with a smaller id. If None, the newest.
+        kinds: only events of these kinds; if empty, of all.
 
     Returns:
         Events as they were put; none if there is no file yet.
@@ -217,5 +198,5 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _reason(error: OSError) -> str:
-    """Why, without the path: reasons are shown over HTTP."""
+    """The cause, without the path: reasons are shown over HTTP."""
     return error.strerror or str(error)

@@ -21,7 +21,6 @@ Floats = npt.NDArray[np.float64]
 SMOOTHED_EPISODES = 20
 MOST_SAMPLES = 2048
 FIGURES = {
-    "updates": "learning.updates",
     "loss": "learning.loss",
     "inaction": "actions.inaction_fraction_60s",
     "delay": "actions.delay_ticks.mean",
@@ -29,9 +28,9 @@ FIGURES = {
     "time_ratio": "r3.time_ratio",
     "data_ratio": "r3.data_ratio",
 }
-"""What a history keeps, and where it stands in the figures."""
+"""What a history holds, and its path in the figures."""
 PANELS = {"inaction": "inaction, last 60 s", "delay": "delay (ticks)", "batch_size": "batch size"}
-"""Figures with a panel of their own; a batch size that never changes has none."""
+"""Figures with a panel of their own, and its label; a constant batch size has none."""
 MOST_TICKS = 5
 """Labels at the axis of the loss."""
 
@@ -43,19 +42,17 @@ class Episodes:
     Attributes:
         seconds: (n,) from the first tick of the run to the episode's end.
         returns: (n,).
-        lengths: (n,) ticks.
     """
 
     seconds: Floats
     returns: Floats
-    lengths: Floats
 
 
 class History:
-    """Figures of a run at moments that lie ever further apart the longer it lasts.
+    """Figures of a run at moments that lie further apart the longer it lasts.
 
     Args:
-        interval: seconds between two moments, at first.
+        interval: seconds between two moments at first.
     """
 
     def __init__(self, interval: float) -> None:
@@ -64,7 +61,7 @@ class History:
         self._rows: list[tuple[float, ...]] = []
 
     def add(self, seconds: float, figures: Mapping[str, Any]) -> None:
-        """Remember figures as of `GET /v1/stats`, seconds after the start, if it is time to."""
+        """Store figures, as of `GET /v1/stats`, seconds after the start, if the next are due."""
         if seconds < self._due:
             return
         self._rows.append((seconds, *(_at(figures, path) for path in FIGURES.values())))
@@ -74,7 +71,7 @@ class History:
         self._due = seconds + self._interval
 
     def series(self, name: str) -> tuple[Floats, Floats]:
-        """Seconds and values of one of `FIGURES`, where it was known."""
+        """Seconds and values of one of `FIGURES`, each (n,), at moments when it was known."""
         rows = np.array(self._rows, np.float64).reshape(-1, 1 + len(FIGURES))
         values = rows[:, 1 + list(FIGURES).index(name)]
         known = np.isfinite(values)
@@ -82,16 +79,14 @@ class History:
 
 
 def read_episodes(path: Path) -> Episodes:
-    """What the recorder wrote, into the file and the one before it; none if there is no file."""
-    rows: list[tuple[float, float, float]] = []
+    """The episodes in the recorder's file and its predecessor; none if there is no file."""
+    rows: list[tuple[float, float]] = []
     for each in (older(path), path):
         with suppress(FileNotFoundError), open(each, newline="") as file:
             rows += (
-                (float(row["seconds"]), float(row["return"]), float(row["length"]))
-                for row in csv.DictReader(file)
+                (float(row["seconds"]), float(row["return"])) for row in csv.DictReader(file)
             )
-    columns = np.array(rows, np.float64).reshape(-1, 3).T
-    return Episodes(*columns)
+    return Episodes(*np.array(rows, np.float64).reshape(-1, 2).T)
 
 
 def moving_mean(values: Floats, window: int) -> Floats:
@@ -109,7 +104,7 @@ def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    # Imported here: it takes a second, and only the end of a training run needs it.
+    # Imported here since it takes a second, and only the end of a training run needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -145,10 +140,10 @@ def _draw_loss(axis: Any, history: History) -> None:
     seconds, losses = history.series("loss")
     axis.plot(seconds, losses, linewidth=1.0)
     axis.set_ylabel("loss")
-    # In less than a decade a logarithmic axis may have no label at all.
+    # A logarithmic axis of less than a decade may have no label at all.
     if len(losses) and losses.max() >= 10.0 * losses.min() > 0.0:
         axis.set_yscale("log")
-        # Labels of the minor ticks stand on top of each other.
+        # Labels of the minor ticks would overlap.
         axis.yaxis.set_major_locator(LogLocator(numticks=MOST_TICKS))
         axis.yaxis.set_minor_formatter(NullFormatter())
 

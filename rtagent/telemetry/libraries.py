@@ -1,7 +1,7 @@
 """Weights & Biases and MLflow (extras `wandb` and `mlflow`), as `sinks.py` uses them.
 
-Nothing leaves the machine unless the user's environment says so: W&B is offline without WANDB_MODE,
-and MLflow writes into the run's folder without MLFLOW_TRACKING_URI.
+Nothing leaves the machine unless environment variables of the user say so: W&B is offline without
+WANDB_MODE, and MLflow writes into the run's folder without MLFLOW_TRACKING_URI.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from rtagent.telemetry.points import Library, Point
 
 
 class WandbRun:
-    """One run of Weights & Biases; a recorder that takes over goes on with it.
+    """One run of Weights & Biases, which a restarted recorder continues.
 
     Args:
-        run_dir: of the run, whose name names it there too.
+        run_dir: of the run; W&B's run gets the same name.
         config: shown beside the curves.
     """
 
@@ -31,7 +31,7 @@ class WandbRun:
             dir=run_dir, mode=os.environ.get("WANDB_MODE", "offline"), resume="allow",
             config=dict(config), settings=wandb.Settings(silent=True, console="off"),
         )
-        # Episodes come after figures of later ticks, and W&B's own step must not go back.
+        # Episodes come after figures of later ticks, and W&B's own step must not decrease.
         self._run.define_metric("*", step_metric="tick")
 
     def write(self, points: Sequence[Point]) -> None:
@@ -43,16 +43,16 @@ class WandbRun:
 
 
 class MlflowRun:
-    """One run of MLflow; a recorder that takes over goes on with it.
+    """One run of MLflow, which a restarted recorder continues.
 
     Args:
-        run_dir: of the run, whose name names it there too.
-        config: kept as parameters.
+        run_dir: of the run; MLflow's run gets the same name.
+        config: stored as parameters.
     """
 
     def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        # Its database would need SQLAlchemy and Alembic; the files need none.
+        # MLflow's database would need SQLAlchemy and Alembic; its file store does not.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         import mlflow
         from mlflow.entities import Metric, Param
@@ -79,7 +79,7 @@ class MlflowRun:
             self._metric(name, value, round(point.wall_time * 1000), point.step)
             for point in points for name, value in point.values.items()
         ]
-        # The protocol takes no more at once.
+        # The protocol takes at most 1000 at once.
         for at in range(0, len(metrics), 1000):
             self._client.log_batch(self._id, metrics=metrics[at : at + 1000])
 

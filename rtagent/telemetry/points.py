@@ -1,4 +1,4 @@
-"""Points of a run's curves, and what takes them."""
+"""Points of a run's curves, and the interface of a library that takes them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,8 @@ class Point(NamedTuple):
     values: Mapping[str, float]
 
 
-class Sink(Protocol):
-    """What takes points.
-
-    Attributes:
-        name: for messages.
-        problem: why points are not being written. If None, they are.
-    """
-
-    name: str
-    problem: str | None
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Take points, in order. Never waits for a network and never raises."""
-
-    def close(self) -> None:
-        """Write what is left, within `CLOSE_S`."""
-
-
 class Library(Protocol):
-    """What a `Background` sink uses, in its thread alone; every call may wait and may raise."""
+    """A library behind a `Background` sink, used in its thread; calls may wait and raise."""
 
     def write(self, points: Sequence[Point]) -> None: ...
 

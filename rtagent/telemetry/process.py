@@ -1,10 +1,10 @@
-"""The recorder: a process that writes the run's figures down, for TensorBoard and for the eye.
+"""The recorder: a process that writes the run's figures to files.
 
-Into the folder of the run go `tensorboard/` (every figure every few seconds where it has changed,
-every finished episode, the decisions of the deadline controller; the tick is the step) and
-`episodes.csv`, with the one before it when that was full. The same goes to W&B and MLflow where
-they are configured (`sinks.py`). Everything is read from shared memory, so nobody waits for the
-recorder; where it cannot write, it says so once and goes on trying.
+Into the folder of the run go `tensorboard/` (every few seconds each figure that has changed, every
+finished episode, the decisions of the deadline controller; the tick is the step) and
+`episodes.csv`, with its predecessor once that was full. The curves also go to W&B and MLflow where
+those are configured (`sinks.py`). Everything is read from shared memory, so no process waits for
+the recorder; if it cannot write, it reports that once and keeps trying.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
     """The body of the recorder process; returns when it is told to stop."""
     context.set_idle_priority()
     clock = context.clock
-    # TensorBoard shows when something happened, which is a time of day. It is read once: a curve
-    # must not jump when somebody sets the clock.
+    # TensorBoard shows times of day. The wall clock is read once: a curve must not jump when the
+    # clock is set.
     ahead_s = time.clock_gettime(time.CLOCK_REALTIME) - clock.now()
     recorder = Recorder(
         context.world, context.run_dir, clock, wall_time=lambda: clock.now() + ahead_s,
@@ -64,14 +64,14 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
 
 
 class Recorder:
-    """Writes what is new since it wrote last.
+    """Writes what is new since the last time.
 
-    A recorder that takes over from a killed one goes on with the episode after the last one in
-    `episodes.csv`. `wall_time` tells the seconds since 1970, `event` the supervisor.
+    A restarted recorder continues with the episode after the last one in `episodes.csv`.
+    `wall_time` gives the seconds since 1970, `event` reports to the supervisor.
 
     Attributes:
-        rows: pieces written.
-        sinks: where the curves go.
+        rows: points written.
+        sinks: destinations of the curves.
     """
 
     def __init__(
@@ -95,16 +95,16 @@ class Recorder:
         self.rows = 0
 
     def record(self) -> None:
-        """Write what is new; what cannot be written is reported once."""
+        """Write what is new; report once that something cannot be written."""
         try:
             self._write_table()
-            self._tell("episodes", None)
+            self._note_problem("episodes", None)
         except OSError as error:
-            self._tell("episodes", error.strerror or str(error))
+            self._note_problem("episodes", error.strerror or str(error))
         points = [*self._episodes(), *self._decided(), *self._figures()]
         for sink in self.sinks:
             sink.write(points)
-            self._tell(sink.name, sink.problem)
+            self._note_problem(sink.name, sink.problem)
         self.rows += len(points)
 
     def close(self) -> None:
@@ -112,8 +112,8 @@ class Recorder:
         for sink in self.sinks:
             sink.close()
 
-    def _tell(self, name: str, problem: str | None) -> None:
-        """Report a problem of what there was none of before."""
+    def _note_problem(self, name: str, problem: str | None) -> None:
+        """Note a problem, or that there is none; report one that is new."""
         new = problem is not None and self._problems.get(name) is None
         if new and problem not in self._problems.values():
             self._event("recording_failed", reason=problem, where=name)
@@ -137,9 +137,10 @@ class Recorder:
         episodes = self._finished_since(self._events_tick)
         for each in episodes:
             self._events_tick = int(each["end_tick"])
-            values = {"episode/return": each["return"], "episode/length": each["length"]}
             at = self._wall_time_of(self._ns_of(self._events_tick))
-            yield Point(at, self._events_tick, {tag: float(value) for tag, value in values.items()})
+            yield Point(at, self._events_tick, {
+                "episode/return": float(each["return"]), "episode/length": float(each["length"]),
+            })
 
     def _decided(self) -> Iterator[Point]:
         for each in self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]:
@@ -184,9 +185,9 @@ class Recorder:
 
 
 def scalars(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every known number of nested figures, with its place as a tag: `actions/delay_ticks/mean`.
+    """Every known number of nested figures, with its path as a tag: `actions/delay_ticks/mean`.
 
-    What is listed by names has them in its tags: `cluster/nodes/robot-1/share`.
+    Of lists, elements whose `id` is a text are included: `cluster/nodes/robot-1/share`.
     """
     for name, value in figures.items():
         if isinstance(value, Mapping):
@@ -200,7 +201,7 @@ def scalars(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def scalars_of(decision: Decision) -> dict[str, float]:
-    """A decision of the deadline controller: the batch size after it, and what led to it."""
+    """The scalars of a decision of the deadline controller: the batch size, and its causes."""
     values = {
         "decision/batch_size": decision.after,
         "decision/time_ratio": decision.time_ratio,
@@ -211,13 +212,10 @@ def scalars_of(decision: Decision) -> dict[str, float]:
 
 
 def mend_table(path: Path) -> int:
-    """Cut off a line that its writer did not finish; the tick of the last whole one.
-
-    Args:
-        path: of `episodes.csv`.
+    """Cut off a last line of an `episodes.csv` that its writer did not finish.
 
     Returns:
-        -1 if there is none, or if the file cannot be read.
+        The tick of the last whole line; -1 if there is none, or the file cannot be read.
     """
     try:
         with open(path, "rb+") as file:

@@ -1,7 +1,6 @@
 """Percentiles of some thousand numbers, several times a second.
 
-`numpy.percentile` gives the same, but what it does around the sorting takes ten times as long as
-the sorting itself.
+`numpy.percentile` gives the same, but takes ten times as long as the sorting alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of R3: the running horizon, and what replay and batches may take of memory."""
+"""The figures of R3: the running horizon, and the memory of replay and batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtagent.telemetry.figures import learning
 
 
 def replay_figures(world: World) -> learning.Replay:
-    """What the replay holds, and the memory that it may take."""
+    """What the replay holds, and the memory that it may use."""
     frames, ledger = world.frames, world.ledger
     per_tick = frames.slot_bytes + ledger.dtype.itemsize
     newest = ledger.newest

@@ -1,8 +1,8 @@
 """The newest rows of the tick ledger, each copied and checked once.
 
-Figures cover a minute and are asked for several times a second: all but a few of their rows are
-those of the time before. The newest are read again each time, for they may be written anew
-(`Ledger.truncate_episode`) and be torn while they are. Not for several threads at once.
+Figures cover a minute and are computed several times a second, so that all but a few of their rows
+have been read before. The newest are read again each time, for they may be rewritten
+(`Ledger.truncate_episode`), and be torn meanwhile. Not for several threads at once.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ UNSETTLED = 4
 
 
 class RecentRows:
-    """Reads a ledger's newest rows, from the run's first tick on: older ones carry other times."""
+    """Reads a ledger's newest rows, from the run's first tick on: times of older rows are not
+    those of this run's clock.
+    """
 
     def __init__(self, ledger: Ledger, first_tick: int) -> None:
         self._ledger = ledger
         self._first_tick = first_tick
         self._settled = ledger.read(0, 0)
-        # From then on no settled row is missing.
+        # From this time on no settled row is missing.
         self._since_ns = 0
 
     def since(self, since_ns: int, most: int) -> Rows:
         """The whole rows of ticks at `since_ns` or later, in order.
 
         Args:
-            since_ns: on the workers' clock. An earlier time than before costs more.
-            most: ticks that there can be since then.
+            since_ns: on the workers' clock. Rows are read anew if it is earlier than before.
+            most: upper bound of the ticks since then.
         """
         newest = self._ledger.newest
         kept = self._settled if since_ns >= self._since_ns else self._settled[:0]
@@ -44,5 +46,5 @@ class RecentRows:
 
 
 def from_time(rows: Rows, since_ns: float) -> Rows:
-    """Those of some rows, given in order, whose tick was at that time or later; not a copy."""
+    """Those of `rows`, which are in order, whose tick was at that time or later; not a copy."""
     return rows[np.searchsorted(rows["time_ns"], since_ns) :]

@@ -1,4 +1,4 @@
-"""The figures of a policy on another machine, from what the inference processes have counted.
+"""The figures of a policy on another machine, from the records of the inference processes.
 
 Pure: records in, figures and a sentence out.
 """
@@ -19,7 +19,7 @@ def remote_figures(running: Sequence[InferenceRecord], all_: Sequence[InferenceR
 
     Args:
         running: of the processes that run.
-        all_: of all that there have been.
+        all_: of all processes that have ever run.
     """
     asked = [each for each in running if each.round_trip_ns or each.compute_ns]
 

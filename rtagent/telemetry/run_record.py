@@ -1,4 +1,4 @@
-"""What a run was made of, so that it can be repeated: configuration, versions, state of the code.
+"""The record of a run, so that it can be repeated: configuration, versions, state of the code.
 
 Written once, by the probe, into the folder of the run; each checkpoint carries a copy.
 """
@@ -22,7 +22,7 @@ GIT_LIMIT_S = 5.0
 
 
 def describe_run(config: Config) -> dict[str, Any]:
-    """What a run is made of: the config at its start, versions, code, command."""
+    """The record of a run: the configuration at its start, versions, code, command."""
     return {
         "config": config.model_dump(mode="json"),
         "versions": {

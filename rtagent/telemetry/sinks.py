@@ -1,12 +1,12 @@
-"""Where the curves of a run go: TensorBoard's files, and libraries beside them.
+"""The destinations of a run's curves: TensorBoard's files, and libraries.
 
 Why it is correct. One thread, the recorder's, gives points to the sinks and never waits for one.
-TensorBoard's files are written at once; what does not fit on the disk is kept and written later.
-The other two are libraries that may block, on a network for one. Each is used by one thread of its
-own and by nobody else, behind a queue with `WAITING` places: what finds the queue full is counted
-and dropped. A thread tells its trouble by one attribute, which the recorder reads; it is a daemon
-thread, and the process does not wait for it beyond `CLOSE_S`. A library that crashes takes the
-recorder with it, which is started again; the rest of the run does not notice.
+TensorBoard's files are written at once; points that a full disk refuses are kept and written later.
+W&B and MLflow are libraries that may block, for example on a network. Each is used by a thread of
+its own and by no other, behind a queue with `WAITING` places: points that find the queue full are
+counted and dropped. The thread reports a problem in one attribute, which the recorder reads; it is
+a daemon thread, and the process waits for it no longer than `CLOSE_S`. If a library crashes, the
+recorder dies with it and is restarted; the rest of the run is not affected.
 """
 
 from __future__ import annotations
@@ -25,28 +25,31 @@ from rtagent.errors import UserError
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, newest_first, prune
 from rtagent.telemetry.libraries import LIBRARIES
-from rtagent.telemetry.points import Library, Point, Sink
+from rtagent.telemetry.points import Library, Point
 from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 TENSORBOARD_DIR = "tensorboard"
 EVENT_FILE = "events.out.tfevents"
 PARTS = 4
-"""Event files that a recorder writes, one after the other, before the oldest goes."""
+"""Event files of a recorder; with the next one the oldest is removed."""
 WAITING = 256
-"""Pieces that a sink may be behind; at one in five seconds, twenty minutes."""
+"""Writes that a library may be behind: twenty minutes, at one in five seconds."""
 CLOSE_S = 1.0
 """A sink may take so long to finish at the end of the run."""
 KEPT = 4096
-"""Points that are kept for a disk that is full."""
+"""Points that are kept while the disk is full."""
 
 
 class EventFiles:
-    """TensorBoard's event files, of which the oldest go.
+    """TensorBoard's event files, of which the oldest are removed.
 
     Args:
-        folder: where.
         most_bytes: of all files.
         wall_time: seconds since 1970.
+
+    Attributes:
+        name: for messages.
+        problem: why points are not being written. If None, they are.
     """
 
     name = "tensorboard"
@@ -60,6 +63,7 @@ class EventFiles:
         self._begin_file()
 
     def write(self, points: Sequence[Point]) -> None:
+        """Take points, in order. Never raises."""
         self._unwritten = [*self._unwritten, *points][-KEPT:]
         if not self._unwritten:
             return
@@ -77,6 +81,7 @@ class EventFiles:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
+        """Write what is left."""
         self.write(())
 
     def _begin_file(self) -> None:
@@ -88,8 +93,11 @@ class Background:
     """Gives points to a library in a thread of its own.
 
     Args:
-        name: of the library.
-        start: makes the library ready; called in the thread, again after it failed.
+        start: makes the library ready; called in the thread, and again after a failure.
+
+    Attributes:
+        name, problem: as those of `EventFiles`.
+        dropped: points that were not written.
     """
 
     def __init__(self, name: str, start: Callable[[], Library]) -> None:
@@ -102,6 +110,7 @@ class Background:
         self._thread.start()
 
     def write(self, points: Sequence[Point]) -> None:
+        """Take points, in order. Never waits and never raises."""
         if not points:
             return
         try:
@@ -111,6 +120,7 @@ class Background:
             self.problem = f"it takes nothing more, {self.dropped} points are left out"
 
     def close(self) -> None:
+        """Write what is left, within `CLOSE_S`."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -134,13 +144,16 @@ class Background:
             self.problem = str(error)
 
 
+Sink = EventFiles | Background
+
+
 def configured(run: RunConfig) -> list[str]:
     """Names of the libraries that the configuration asks for."""
     return [name for name in LIBRARIES if getattr(run, name)]
 
 
 def check(run: RunConfig) -> None:
-    """Refuse a sink whose package is not there.
+    """Refuse a sink whose package is not installed.
 
     Raises:
         UserError: one line that says what to install.

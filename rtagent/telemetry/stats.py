@@ -1,9 +1,9 @@
-"""Every figure the program reports, computed from the shared memory by whoever asks.
+"""Every figure the program reports, computed from the shared memory in the process that asks.
 
 What happened in the world in the last minute is counted from the tick ledger and the action slots;
 the counters of the run are those of the environment process, which alone executes. Percentiles and
 means cover the last 60 seconds, or the time since the inference settings changed, if that is less:
-`clock.window_s` says how long. What is not known is None, never 0.
+`clock.window_s` says how long. A figure that is not known is None, never 0.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction, processes_needed
+from rtagent.staggering.register import LIVE
 from rtagent.telemetry.cluster import cluster_figures
 from rtagent.telemetry.figures import acting, learning
 from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
@@ -46,14 +47,14 @@ RATE_OVER_NS = 5 * NANO
 class _Registered(NamedTuple):
     """What inference processes have registered, read in this order.
 
-    What is read later may have happened later. `overwritten` subtracts the later from the earlier,
-    so that an action is never counted before it is certain that no tick uses it.
+    Values that are read later may include later inferences. `overwritten` subtracts them from the
+    earlier ones, so that an action is not counted before it is certain that no tick uses it.
 
     Attributes:
         newest: tick in the ledger.
         newest_ns: when it was executed; 0 if none was.
-        total: of all inferences.
-        recent: those of the last minute, by process.
+        total: number of all registered inferences.
+        recent: registrations of the last minute, by process.
     """
 
     newest: int
@@ -63,7 +64,7 @@ class _Registered(NamedTuple):
 
 
 class StatsReader:
-    """Computes the figures of a running world, whose workers use that clock."""
+    """Computes the figures of a running world; `clock` is that of its workers."""
 
     def __init__(self, world: World, clock: Clock | None = None) -> None:
         self._world = world
@@ -96,7 +97,7 @@ class StatsReader:
         )
 
     def rows_since(self, since: float) -> Rows:
-        """The whole ledger rows of ticks at `since` s or later."""
+        """The whole ledger rows of ticks at `since` seconds or later."""
         ticks = max(0.0, self._clock.now() - since) * self._world.blueprint.rate_hz
         most = math.ceil(ticks) + self._world.config.env.max_catch_up_ticks
         return self._recent.since(round(since * NANO), most)
@@ -133,7 +134,7 @@ class StatsReader:
             _pending(each, worker, rows, registered)
             for worker, each in enumerate(registered.recent)
         )
-        # A counter does not fall where this one found fewer than the last.
+        # A counter must not fall, even if fewer are found than the last time.
         self._overwritten = max(self._overwritten, unused)
         delays = (rows["tick"] - rows["observed"])[rows["source"] != Source.DEFAULT]
         new_ms = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
@@ -156,12 +157,13 @@ class StatsReader:
         return _mean(lags[lags > 0])
 
     def _registered(self, status: dict[str, Any], since_ns: int) -> _Registered:
-        """What each inference process has registered since then, whether executed or not."""
+        """What each inference process has registered since `since_ns`, executed or not."""
         newest = self._world.ledger.newest
         row = self._world.ledger.row(newest) if newest >= 0 else None
         newest_ns = 0 if row is None else int(row["time_ns"])
         total = sum(each.deposits for each in self._world.metrics.inference)
-        # What was counted is in the lists: they come first, see `Driver._account`.
+        # Inferences are counted after they are listed (`Driver._account`), so the count is read
+        # before the lists.
         ordering.fence()
         after = [role["index"] + 1 for role in _roles(status, "inference")]
         records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
@@ -190,9 +192,9 @@ class StatsReader:
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
         algorithm = desired.inference.algorithm
-        if len(tau) and algorithm in ("adaptive", "maximum-time", "expected-time"):
-            deadline = self._world.status.read()["config"]["inference"]["action_deadline_ms"]
-            # No agent acts more than once a tick.
+        if len(tau) and algorithm in LIVE:
+            deadline = status["config"]["inference"]["action_deadline_ms"]
+            # An agent acts once a tick at most.
             tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
             longest = percentiles(tau, (99.0,))[0]
@@ -208,14 +210,14 @@ class StatsReader:
         )
 
     def _remote_figures(self, workers: list[acting.InferenceWorker]) -> acting.Remote | None:
-        """Of the policy server, if one is asked."""
+        """The figures of the policy server, if there is one."""
         if self._world.config.policy.remote is None:
             return None
         records = self._world.metrics.inference
         return remote_figures([records[e.id] for e in workers if e.state == "running"], records)
 
     def _engine_figures(self, running: list[int]) -> dict[str, Any]:
-        """What acts, and how snapshots of the weights become what acts."""
+        """What runs the network, and the conversion of weights for it."""
         converter = self._world.metrics.converter
         records = [self._world.metrics.inference[index] for index in running]
         slowest = min(records, key=lambda each: each.engine, default=None)
@@ -274,7 +276,7 @@ class StatsReader:
         )
 
     def _update_rate(self, now: float) -> float | None:
-        """Of the learners that are not silent, over the last seconds; None if there is none."""
+        """Updates per second, lately, of the learners that beat; None if none does."""
         records = self._world.metrics.learners
         rates = [
             record.applied_rate(round(now * NANO), RATE_OVER_NS)
@@ -309,7 +311,7 @@ class StatsReader:
         """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
 
         Inaction: in the theorem's worst case every default tick loses the whole range of rewards
-        (r_max where the least is 0, as there). The range includes 0, which is what a world pays
+        (r_max where the least is 0, as in the theorem). The range includes 0, the reward of a world
         that is over. Of delay and learning no more is known than that they cost something.
         """
         record, declared = self._world.metrics.environment, self._world.blueprint.reward_range
@@ -339,9 +341,9 @@ def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered) -> int:
-    """Registered inferences of which an action may be executed yet, and none has been.
+    """Registered inferences of which no action was executed, and one may yet be.
 
-    One whose ticks are over may be executed late, at the first tick after it was registered.
+    An action whose tick is over may be executed late, at the first tick after its registration.
     """
     ahead = entries["tick"] + entries["ticks"] - 1 > registered.newest
     may = entries["registered_ns"][ahead | (entries["registered_ns"] > registered.newest_ns)]
@@ -360,8 +362,8 @@ def _disagreement(rows: Rows) -> float | None:
     """How often the action computed from frame j differs from the one executed at tick j + 1.
 
     Tick j produced frame j, so tick j + 1 is the first that could have used an action computed from
-    it; what that action was is known some ticks later, when it is executed itself. Rows of the
-    agent only: what the default behaviour or re-use costs is counted as inaction.
+    it; that action is known some ticks later, when it is executed itself. Only rows of the agent
+    count: the cost of default behaviour and re-use is counted as inaction.
     """
     acted = rows["source"] == Source.AGENT
     ticks, actions = rows["tick"][acted], rows["action"][acted]
@@ -378,7 +380,7 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
 
 
 def _spread(values: npt.NDArray[Any], *wanted: float) -> list[float | None]:
-    """The percentiles, and the maximum."""
+    """The percentiles `wanted`, and the maximum."""
     if not len(values):
         return [None] * (len(wanted) + 1)
     return [*percentiles(values, (*wanted, 100.0))]

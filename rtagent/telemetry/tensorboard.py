@@ -2,8 +2,8 @@
 
 An event file is a row of records: length, checksum of the length, message, checksum of the message
 (the TFRecord format; CRC-32C, rotated and shifted). The message is the protocol buffer `Event` of
-`tensorboard/compat/proto/event.proto`, of which three fields are needed here. Writing it by hand
-spares every run the import of a library that loads torch, and says at once that a disk is full.
+`tensorboard/compat/proto/event.proto`, of which three fields are needed here. No library writes the
+files, for it would load torch in every run, and would not say at once that a disk is full.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST = 3.4028234663852886e38
 
 
 def version_record(wall_time: float) -> bytes:
-    """What an event file begins with; `wall_time` in seconds since 1970."""
+    """The first record of an event file; `wall_time` in seconds since 1970."""
     return _record(_field(1, _DOUBLE, struct.pack("<d", wall_time)) + _text(3, VERSION))
 
 
@@ -32,8 +32,8 @@ def scalar_record(wall_time: float, step: int, values: Mapping[str, float]) -> b
 
     Args:
         wall_time: seconds since 1970.
-        step: where they lie on the horizontal axis, at least 0.
-        values: by tag; `group/name` puts them into groups. What a float32 cannot hold is left out.
+        step: their position on the horizontal axis, at least 0.
+        values: by tag; `group/name` puts them into groups. Those beyond float32 are left out.
     """
     summary = b"".join(
         _nested(1, _text(1, tag) + _field(2, _FLOAT, struct.pack("<f", value)))
@@ -74,7 +74,7 @@ def _varint(value: int) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, masked, so that a checksum of data that holds checksums stays a good one."""
+    """CRC-32C, masked as in the TFRecord format, which may hold data with checksums."""
     crc = _WORD
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

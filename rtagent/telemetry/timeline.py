@@ -1,12 +1,12 @@
 """The last seconds of a run as they can be drawn: ticks, and one bar per registered action.
 
-Computed from shared memory by whoever asks. A bar is an action that an inference process has
-registered, whether or not a tick executed it. It starts where the frame it was computed from was
-published: that is what its delay counts from, and it holds for algorithms that wait before they
-register as well. The process cannot have looked before it was done with its action before, so a
-bar never starts before that one's end. Where the action's slot has been used again, which holds
-the number of the frame, the bar starts the inference time before its end. Inferences under way are
-left out: nothing says that they will end.
+Computed from shared memory in the process that asks. A bar is an action that an inference process
+has registered, whether or not a tick executed it. It starts when the frame was published that the
+action was computed from: the delay counts from there, also with algorithms that wait before they
+register. A process cannot have seen that frame before its previous action was done, so a bar never
+starts before the end of the previous one. The slot of an action holds the number of its frame; if
+the slot has been used again, the bar starts one inference time before its end. Inferences under way
+are left out, since they may never end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rtagent.memory.ledger import Rows
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
+from rtagent.telemetry.recent_rows import RecentRows
 
 SHORTEST_S = 0.5
 LONGEST_S = 10.0
@@ -33,17 +34,18 @@ Times = npt.NDArray[np.int64]
 def read_timeline(
     world: World, status: dict[str, Any], seconds: float, now: float
 ) -> dict[str, Any]:
-    """What `GET /v1/timeline` answers: columns sorted by time, in ms since the daemon's start.
+    """The answer to `GET /v1/timeline`: columns sorted by time, in ms since the daemon's start.
 
     Args:
-        world: the shared memory.
-        status: the supervisor's newest report.
+        status: the newest status document.
         seconds: how far back, `SHORTEST_S` .. `LONGEST_S`.
         now: seconds on the workers' clock.
     """
     since_ns = max(1, round((now - seconds) * NANO))
     start_ns = _start_ns(world, status, now)
-    rows = _rows(world, seconds, since_ns)
+    # After a hold-up the missed ticks are run at once.
+    most = round(seconds * world.blueprint.rate_hz) + world.config.env.max_catch_up_ticks
+    rows = RecentRows(world.ledger, world.first_tick).since(since_ns, most)
     return {
         "now_ms": _milliseconds(np.array([round(now * NANO)]), start_ns)[0],
         "tick_ms": 1e3 / world.blueprint.rate_hz,
@@ -58,23 +60,12 @@ def read_timeline(
 
 
 def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
-    """When the daemon started; while it has not said so: when its clock did."""
+    """When the daemon started; until the status says so, when the world's clock started."""
     if "started_s" in status:
         return round(float(status["started_s"]) * NANO)
     record = world.metrics.environment
     anchor_ns = record.anchor_ns
     return anchor_ns - record.slipped_ns if anchor_ns else round(now * NANO)
-
-
-def _rows(world: World, seconds: float, since_ns: int) -> Rows:
-    """The whole ledger rows since then; those of a restored replay carry another life's times."""
-    ledger = world.ledger
-    newest = ledger.newest
-    # After a hold-up the missed ticks are run at once.
-    most = round(seconds * world.blueprint.rate_hz) + world.config.env.max_catch_up_ticks
-    first = max(newest - most, ledger.oldest, world.first_tick)
-    rows = ledger.read(first, newest + 1)
-    return rows[rows["time_ns"] >= since_ns]
 
 
 def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, list[Any]]:
@@ -97,7 +88,7 @@ def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
     workers = np.repeat(np.arange(len(records)), [len(each) for each in registered])
     samples = np.concatenate(registered)
     ends = samples["registered_ns"]
-    # By process and time, so that each bar comes after the one before it of the same process.
+    # By process and time, so that each bar follows the previous one of the same process.
     order = np.lexsort((ends, workers))
     workers, samples, ends = workers[order], samples[order], ends[order]
     starts = _published_ns(world, workers, samples)
@@ -113,7 +104,7 @@ def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
 
 
 def _published_ns(world: World, workers: npt.NDArray[np.intp], samples: Entries) -> Times:
-    """When the frames of registered actions were published; else when inference began."""
+    """When the frames of registered actions were published; if unknown, when inference began."""
     frames = world.actions.frames_of(workers, samples["tick"], samples["registered_ns"])
     rows, whole = world.ledger.at(frames)
     known = whole & (frames >= world.first_tick) & (rows["time_ns"] < samples["registered_ns"])

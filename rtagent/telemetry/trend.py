@@ -1,9 +1,9 @@
-"""Whether returns rise or fall: a test, not an impression.
+"""Whether returns rise or fall, by a statistical test.
 
 The newer half of the last episodes is compared with the older half by the rank sum test of Mann and
 Whitney ("On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other",
-Annals of Mathematical Statistics 18, 1947), two-sided, in its normal approximation with ties. It is
-asked again and again while a run goes on, so little chance is left to it: `MOST_CHANCE`.
+Annals of Mathematical Statistics 18, 1947), two-sided, in its normal approximation with ties. Since
+the test is repeated all the time while a run goes on, its level `MOST_CHANCE` is small.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from rtagent.telemetry.figures.learning import Trend
 
 EPISODES = 200
-"""The newest ones, that are looked at."""
+"""Newest episodes that are compared."""
 LEAST_EPISODES = 20
 MOST_CHANCE = 0.001
-"""A difference that chance makes at least as large more often than this is none."""
+"""Largest p value of a significant difference."""
 
 
 def trend(returns: npt.NDArray[np.float64]) -> Trend:
@@ -61,6 +61,6 @@ def rank_sum_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> 
     variance = n * m / 12.0 * (total + 1 - float((ties**3 - ties).sum()) / (total * (total - 1)))
     if variance <= 0.0:
         return 1.0
-    # Half a step towards the mean: u is a whole number, the normal distribution is not.
+    # Half a step towards the mean: u is a whole number, a normal variable is not.
     z = max(0.0, abs(u - n * m / 2.0) - 0.5) / math.sqrt(variance)
     return math.erfc(z / math.sqrt(2.0))

@@ -1,7 +1,7 @@
-"""What figures mean: is it in time, at what cost, learning, broken; even, and on schedule.
+"""What figures mean: is the agent in time, at what cost, learning; is anything broken?
 
-Pure: figures and status in, sentences out. The page, `rtagent watch` and whoever reads `/v1/stats`
-show these; every threshold stands here and nowhere else.
+Pure: figures and status in, sentences out. The page, `rtagent watch` and `/v1/stats` show these;
+every threshold stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MUCH_DISAGREEMENT = 0.5
 SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
 WINDOW_S = 60.0
-"""Figures cover no more."""
+"""The longest time that figures cover."""
 EVEN = 0.1
 """Up to here, exclusive, the coefficient of variation of interaction times is even ..."""
 UNEVEN = 0.3
@@ -42,7 +42,6 @@ def verdicts(stats: Stats, status: Document) -> Verdicts:
     """All of them.
 
     Args:
-        stats: the figures.
         status: as `GET /v1/status`.
     """
     return Verdicts(
@@ -53,7 +52,7 @@ def verdicts(stats: Stats, status: Document) -> Verdicts:
 
 
 def acting(stats: Stats, status: Document) -> Verdict:
-    """Is it acting in time? What keeps the world itself from its ticks comes first."""
+    """Is it acting in time? A world that does not keep its own rate comes first."""
     world = _world(stats, status)
     if world is not None:
         return world
@@ -70,10 +69,10 @@ def acting(stats: Stats, status: Document) -> Verdict:
     share = f"inaction {_percent(inaction)} {window}"
     rate, deadline = stats.clock.target_rate_hz, _deadline_ms(status)
     if rate and deadline and deadline > 1e3 / rate:
-        # With a deadline of several ticks the agent need not act on each of them.
+        # With a deadline of several ticks the agent need not act on each tick.
         interval = stats.actions.interaction_ms.mean
         if interval is None:
-            return Verdict("none", "Not known yet", f"Nobody has acted {window}")
+            return Verdict("none", "Not known yet", f"No new action {window}")
         late = interval > LATE_INTERACTION * deadline
         return Verdict(
             "bad" if late else "good",
@@ -87,7 +86,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
 
 
 def lateness(stats: Stats) -> Verdict:
-    """What does being late cost? How old actions are, and how often that makes them other ones."""
+    """What does being late cost? How old actions are, and how often others would be chosen now."""
     delay, rate = stats.actions.delay_ticks.mean, stats.clock.target_rate_hz
     if delay is None:
         return Verdict("none", "Not known yet", f"No action {_window(stats)}")
@@ -103,13 +102,13 @@ def lateness(stats: Stats) -> Verdict:
 
 
 def learning(stats: Stats) -> Verdict:
-    """Is it learning? A trend is told only where `rtagent.telemetry.trend` finds one."""
+    """Is it learning? A trend is named only if `rtagent.telemetry.trend` finds one."""
     value, rate = stats.episodes.mean_return_100, stats.learning.updates_per_s
     returned = "no episode has ended yet" if value is None else f"return {value:.2f}"
     if not stats.learning.processes:
         return Verdict("none", "Not learning", f"There is no learner; {returned}")
     if stats.learning.paused:
-        return Verdict("watch", "Learning is paused", f"By order; {returned}")
+        return Verdict("watch", "Learning is paused", f"As requested; {returned}")
     if stats.cluster is not None and not stats.cluster.connected:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates:
@@ -144,7 +143,7 @@ def health(status: Document) -> Verdict:
     """Is anything broken? By the states of the processes."""
     roles = list(status.get("roles") or ())
     if not roles:
-        return Verdict("none", "Not known yet", "No word from the processes")
+        return Verdict("none", "Not known yet", "No process has reported")
     failed = [role for role in roles if role.get("state") == "failed"]
     if failed:
         have = "has" if len(failed) == 1 else "have"
@@ -157,7 +156,7 @@ def health(status: Document) -> Verdict:
         be = "process is" if len(unwell) == 1 else "processes are"
         return Verdict("watch", f"{len(unwell)} {be} {what}", f"{_named(unwell)}; {so_far}")
     if status.get("state") == "stopping":
-        return Verdict("watch", "The daemon is stopping", "By order")
+        return Verdict("watch", "The daemon is stopping", "As requested")
     run = "runs" if len(roles) == 1 else "run"
     return Verdict(
         "good", "Nothing is broken", f"{_plural(len(roles), 'process', 'es')} {run}; {so_far}"
@@ -221,7 +220,7 @@ def _world(stats: Stats, status: Document) -> Verdict | None:
 
 
 def _window(stats: Stats) -> str:
-    """What the figures cover: a change of the settings begins them anew."""
+    """The time that the figures cover, which begins anew when settings change."""
     seconds, uptime = stats.clock.window_s, stats.clock.uptime_s
     if seconds is not None and seconds < WINDOW_S:
         return f"in the {seconds:.0f} s since the settings changed"
@@ -263,7 +262,7 @@ def _percent(share: float) -> str:
     percent = 100.0 * share
     if 0.0 < percent < 100.0:
         percent = min(max(percent, 0.01), 99.99)
-    # Nearly all is not all, and nearly nothing not nothing.
+    # Nearly all must not read as all, nor nearly nothing as nothing.
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"
 

@@ -1,4 +1,4 @@
-"""Is this environment fit for a world that does not wait? A suite of checks for any environment.
+"""Is an environment fit for realtime, where the world does not wait? A suite of checks for any one.
 
     from rtagent.testing import check_realtime
 

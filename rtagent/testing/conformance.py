@@ -34,7 +34,7 @@ def check_realtime(
     seconds: float = 5.0, seed: int = 0, step_limit_s: float = EnvConfig().step_limit_s,
     reset_limit_s: float = EnvConfig().reset_limit_s, progress: Callable[[str], object] = str,
 ) -> Report:
-    """Check an environment for use in a world that does not wait.
+    """Check an environment for realtime use, where the world does not wait.
 
     It runs in a process of its own, which is ended afterwards, whatever it does.
 
@@ -43,13 +43,13 @@ def check_realtime(
             the environment, which the child process must be able to import.
         rate_hz: ticks per second, up to 1000. If None, the environment's own.
         kwargs: passed on to the constructor, or to the callable.
-        seconds: for how long it is stepped on the wall clock.
+        seconds: how long it is stepped on the wall clock.
         seed: of actions and episodes.
         step_limit_s, reset_limit_s: as `env.step_limit_s` and `env.reset_limit_s` of the run.
-        progress: told what is going on.
+        progress: called with the name of each call to the environment.
 
     Returns:
-        The report; bad environments raise nothing here.
+        The report; faults of the environment raise nothing here.
 
     Raises:
         UserError: an argument is illegal.
@@ -70,7 +70,7 @@ def check_realtime(
 
 @dataclass
 class Outcome:
-    """What a trial found, the call that did not come back, and the one in which it died."""
+    """What a trial found; if so, which call did not return, or in which call it died."""
 
     found: Findings
     hung: str | None = None
@@ -113,14 +113,14 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
         process = subprocess.Popen(
             [sys.executable, "-m", "rtagent.testing.trial", str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            # A group of its own, so that whatever it started ends with it.
+            # A group of its own, so that the processes that it started end with it.
             start_new_session=True, env={**os.environ, "PYTHONPATH": path},
         )
         theirs.close()
         try:
             outcome = _listen(ours, job, progress)
         finally:
-            # It has not been waited for, so its number is still its own. One that has died already
+            # It has not been waited for, so the pid is still its own; if it has died already, it
             # keeps its exit code.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -134,7 +134,7 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
 
 
 def _listen(pipe: Connection, job: Job, progress: Callable[[str], object]) -> Outcome:
-    """Hear the trial to its end."""
+    """Receive the reports of the trial until it ends."""
     found, call, limit_s = Findings(), "importing", START_S
     try:
         pipe.send(job)

@@ -1,4 +1,4 @@
-"""What a trial of an environment is asked, and what it brings to light, before it is judged."""
+"""The job of a trial of an environment, and its findings, before they are judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MakeEnv: TypeAlias = "str | Callable[..., gym.Env[Any, Any]]"
 
 @dataclass(frozen=True)
 class Job:
-    """Which environment, and how to try it; see `check_realtime`. Picklable if what it names is."""
+    """Which environment, and how to try it; see `check_realtime`. Picklable if its fields are."""
 
     make_env: MakeEnv
     kwargs: Mapping[str, Any]
@@ -34,28 +34,28 @@ class Job:
 
 @dataclass
 class Findings:
-    """Facts, as far as the trial has come. If None, it has not come so far. Picklable.
+    """Facts, as far as the trial has come; None if it has not come so far. Picklable.
 
     Attributes:
         rate_hz: ticks per second.
         sight: what the agent sees of it, in words.
         refusal: why rtagent cannot use the environment.
-        error: what a call raised, and which; it ended the trial.
+        error: the call that raised, and what; it ended the trial.
         steps_s: seconds of each step, the frame's preprocessing included.
         late_s: seconds that the machine woke up late before a step, where there was time to sleep.
-        resets_s: seconds of each reset without a seed, as the daemon's clock meets them.
-        spaces, rewards, flags: what was wrong, by how often.
-        outside_bounds: observations that were wrong in nothing but the size of a value.
-        ended: lengths of the episodes of random actions.
+        resets_s: seconds of each reset without a seed; the daemon seeds only the first.
+        spaces, rewards, flags: problems, and how often each was found.
+        outside_bounds: observations that were wrong only in the size of a value.
+        ended: lengths of the episodes of random actions, ticks.
         nondeterministic: whether its registration says so.
         repeats: whether the same seed and actions gave the same episode, in the same environment.
-        repeats_afresh: and in a new one.
+        repeats_afresh: the same, in a new environment.
         noop_declared: whether the environment names its noop.
         noop: the action taken for it, in words.
-        noop_ticks, noop_return, noop_ended, noop_faults: an episode of nothing else.
-        closed: what more was held after the first close than before the environment was made:
-            processes, threads, descriptors.
-        closed_again: and after the next environment's.
+        noop_ticks, noop_return, noop_ended, noop_faults: an episode of noops alone.
+        closed: processes, threads and descriptors held after the first close, less those held
+            before the environment was made.
+        closed_again: the same, after the close of the next environment.
     """
 
     rate_hz: float | None = None

@@ -9,16 +9,16 @@ from pathlib import Path
 from rtagent.clock import Clock
 
 SETTLE_S = 1.0
-"""What ends on its own within this time has been ended."""
+"""How long processes and threads may take to end after `close()`."""
 POLL_S = 0.05
 
 
 def leftovers(
     clock: Clock, before: dict[str, int], allowed: dict[str, int] | None = None
 ) -> dict[str, int]:
-    """What is left, beside what was held before, once all that was told to end has had time to.
+    """What is held beyond what was held before, by name; waits up to `SETTLE_S` for it to end.
 
-    What is `allowed` is not waited for. If None, threads and descriptors, but no processes.
+    It does not wait for what is `allowed`. If None, threads and descriptors, but no processes.
     """
     gc.collect()
     until, allowed = clock.now() + SETTLE_S, allowed or {"processes": 0}
@@ -40,7 +40,7 @@ def held() -> dict[str, int]:
 
 
 def _descendants(pid: str) -> list[str]:
-    """The processes below one; those that have ended and wait for their parent are none."""
+    """The processes below one, without those that have ended and wait for their parent."""
     children = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Looks at what an environment returns, without a word to it."""
+"""Inspects what an environment returns, without changing it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
     """Passes everything on, and keeps what the environment returned last.
 
     Attributes:
-        seen: (observation,) after a reset; after a step reward, terminated and truncated, too.
+        seen: (observation,) after a reset; (observation, reward, terminated, truncated) after a
+            step.
     """
 
     seen: tuple[Any, ...] = ()
@@ -59,7 +60,7 @@ def inspect(world: Watched, found: Findings) -> None:
 
 
 def digest(value: Any) -> bytes:
-    """The same for the same values, types and shapes; NaN is the same as NaN."""
+    """A hash that is equal for equal values, types and shapes; NaN equals NaN."""
     state = hashlib.blake2b(digest_size=16)
     _feed(state, value)
     return state.digest()
@@ -80,7 +81,7 @@ def _feed(state: Any, value: Any) -> None:
 
 
 def _problem(space: gym.Space[Any], observation: Any) -> str | None:
-    """What is wrong with an observation outside its space; None if its values alone."""
+    """What is wrong with an observation outside its space; None if only the size of values is."""
     if not isinstance(space, gym.spaces.Box):
         return f"{_kind(observation)} not in the {type(space).__name__} space"
     if not isinstance(observation, np.ndarray):

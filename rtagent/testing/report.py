@@ -1,4 +1,4 @@
-"""What came of the checks."""
+"""The results of the checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Check:
         verdict: ok, warn (works, at a price), fail, or skip (not applicable, or not reached); of a
             machine, bad: rtagent cannot work there.
         found: what was found.
-        advice: what to do about it; empty where nothing is to be done.
+        advice: what to do about it; empty if nothing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Report:
 
     Attributes:
         environment: its id, or the callable's name.
-        rate_hz: ticks per second that it was checked at. If None, it never got so far.
+        rate_hz: ticks per second that it was checked at; None if it could not be made.
     """
 
     environment: str
@@ -61,15 +61,15 @@ class Report:
         """One check by its name.
 
         Raises:
-            KeyError: there is none of this name.
+            KeyError: there is no check of this name.
         """
         return {check.name: check for check in self.checks}[name]
 
     def raise_for_failures(self) -> None:
-        """For tests: nothing if all is well.
+        """For tests.
 
         Raises:
-            NotRealtime: something failed.
+            NotRealtime: a check failed.
         """
         if self.failures:
             lines = "\n".join(str(check) for check in self.failures)

@@ -1,8 +1,8 @@
-"""Tries an environment out, in a process of its own, and tells what it found.
+"""Tries an environment out, in a process of its own, and reports what it found.
 
-Why it is correct. The trial says what it is about to do, and how long that may take, before it does
-it; who listens needs no thread in here to notice that a call hangs. Environments may print what
-they like: the trial speaks on a pipe of its own.
+Why it is correct. The trial announces each call, and how long it may take, before it makes the
+call, so that the process at the other end notices that a call hangs, without a thread in this one.
+Environments may print: the trial reports through a pipe of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rtagent.testing.observing import NOT_FINITE, Watched, digest, inspect
 MAKING_S = 60.0
 """How long the daemon waits for an environment to be made."""
 SILENCE_S = 2.0
-"""How long it waits for one that is neither stepped nor reset; two ticks more."""
+"""How long the daemon waits, beside two ticks, if it is neither stepped nor reset."""
 RESETS = 5
 FEWEST_STEPS = 5
 MOST_STEPS = 5000
@@ -37,11 +37,11 @@ REPEATED_STEPS = 100
 NOOP_STEPS = 100
 
 Announce = Callable[[str, float, Findings | None], object]
-"""Told what comes next, how many seconds it may take, and now and then the findings so far."""
+"""Takes the next call, how many seconds it may take, and at times the findings so far."""
 
 
 class World(NamedTuple):
-    """An environment under trial, as Gymnasium has it and as rtagent uses it."""
+    """An environment under trial, and the adapter through which rtagent uses it."""
 
     env: Watched
     adapter: Adapter
@@ -52,7 +52,7 @@ def _over(step: Step | None) -> bool:
 
 
 class Trial:
-    """One trial of a job, announced to who listens."""
+    """One trial of a job; `announce` takes the calls before they are made."""
 
     def __init__(self, job: Job, announce: Announce, clock: Clock) -> None:
         self.found = Findings()
@@ -64,7 +64,7 @@ class Trial:
         self._limits = {"step()": job.step_limit_s, "reset()": job.reset_limit_s}
 
     def run(self) -> Findings:
-        """Everything; what goes wrong is a finding."""
+        """Do the whole trial; errors are findings."""
         try:
             self._run()
         except Exception as error:
@@ -118,7 +118,7 @@ class Trial:
             self._reset(world)
 
     def _play(self, world: World) -> None:
-        """Random actions on the wall clock."""
+        """Take random actions on the wall clock."""
         self._next("stepping", self.found)
         clock, found, period = self._clock, self.found, 1.0 / world.adapter.rate_hz
         world.env.action_space.seed(self._job.seed)
@@ -141,14 +141,14 @@ class Trial:
             due = max(due + period, clock.now())
 
     def _repeat(self, world: World) -> None:
-        """The same episode twice."""
+        """Play the same episode twice."""
         self._next("repeating an episode", self.found)
         if not self.found.nondeterministic:
             self._remembered = self._episode(world)
             self.found.repeats = self._episode(world) == self._remembered
 
     def _episode(self, world: World) -> list[bytes]:
-        """What an episode showed, of a fixed seed and fixed actions."""
+        """Digests of everything that an episode of a fixed seed and fixed actions returned."""
         self._reset(world, self._job.seed)
         world.env.action_space.seed(self._job.seed)
         shown = [digest(world.env.seen)]
@@ -160,7 +160,7 @@ class Trial:
         return shown
 
     def _stand_still(self, world: World) -> None:
-        """Nothing but the default behaviour."""
+        """Take noops alone."""
         self._next("doing nothing", self.found)
         adapter, found = world.adapter, self.found
         self._reset(world, self._job.seed)
@@ -196,7 +196,7 @@ class Trial:
         self._note(world, fault)
 
     def _step(self, world: World, action: Any, began: float | None = None) -> Step | None:
-        """One step, timed if it is said when it began; None if the spaces promise another."""
+        """One step, timed from `began` if given; None if it did not fit the spaces."""
         self._next("step()")
         step, fault = None, None
         try:
@@ -209,7 +209,7 @@ class Trial:
         return step
 
     def _note(self, world: World, fault: EnvironmentFault | None) -> None:
-        """Look at what was returned; a fault that has no other name is told as it is."""
+        """Inspect what was returned; note a fault in its own words if it has no other."""
         found, faults = self.found, self._faults
         before = found.spaces.total() + found.rewards.total()
         inspect(world.env, found)
@@ -217,7 +217,7 @@ class Trial:
         if found.spaces.total() + found.rewards.total() > before:
             return
         if isinstance(fault, NotFinite) or self._faults > faults:
-            # Infinity may be within the bounds of a space, and is of no use all the same.
+            # Infinity may be within the bounds of a space, but a network cannot use it.
             found.spaces[NOT_FINITE] += 1
         elif fault is not None:
             found.spaces[str(fault)] += 1

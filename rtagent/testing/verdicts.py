@@ -8,15 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rtagent.config import EnvConfig
 from rtagent.testing.findings import Findings
 from rtagent.testing.report import Check, Verdict
 
-CATCH_UP_TICKS = 5
-"""`env.max_catch_up_ticks` unless it is configured."""
 SHOWN = 3
-"""Different problems of one kind that are told."""
+"""Different problems of one kind that are named."""
 QUIET = 0.25
-"""A machine that wakes up later than this part of a tick cannot time a step."""
+"""A machine that wakes up later than this share of a tick cannot time a step."""
 
 NOT_REACHED = "not reached"
 
@@ -29,8 +28,8 @@ def judge(findings: Findings) -> list[Check]:
     return [Check(name, *check(findings)) for name, check in _CHECKS.items()]
 
 
-def step_time(found: Findings) -> Judged:
-    """p99 of a step against the tick, the machine's own lateness beside it."""
+def _step_time(found: Findings) -> Judged:
+    """Compare p99 of a step with the tick, unless the machine itself is too late."""
     if not found.steps_s or not found.rate_hz:
         return "skip", NOT_REACHED
     tick = 1.0 / found.rate_hz
@@ -38,8 +37,8 @@ def step_time(found: Findings) -> Judged:
     floor = float(np.percentile(found.late_s, 99)) if found.late_s else None
     told = (
         f"p50 {_ms(p50)}, p99 {_ms(p99)}, max {_ms(max(found.steps_s))} of a tick of {_ms(tick)} "
-        f"({len(found.steps_s)} steps); the machine woke up "
-        f"{'at no time' if floor is None else f'p99 {_ms(floor)} late'}"
+        f"({len(found.steps_s)} steps); the machine "
+        f"{'did not sleep between them' if floor is None else f'woke up p99 {_ms(floor)} late'}"
     )
     busy = floor is not None and floor > QUIET * tick
     if p99 <= tick / 2:
@@ -54,8 +53,8 @@ def step_time(found: Findings) -> Judged:
     return "warn", told, "little of the tick is left; " + slower
 
 
-def reset_time(found: Findings) -> Judged:
-    """The time that the world stands still between two episodes."""
+def _reset_time(found: Findings) -> Judged:
+    """Compare the time that the world stands still between two episodes with the tick."""
     if not found.resets_s or not found.rate_hz:
         return "skip", NOT_REACHED
     longest = max(found.resets_s)
@@ -64,7 +63,7 @@ def reset_time(found: Findings) -> Judged:
     if ticks <= 1.0:
         return "ok", told
     advice = "prepare what is slow at construction, and restore it"
-    if ticks <= CATCH_UP_TICKS:
+    if ticks <= EnvConfig().max_catch_up_ticks:
         return "warn", told, f"so many ticks run the default behaviour at each start; {advice}"
     return "warn", told, f"the clock slips at the start of each episode; {advice}"
 
@@ -164,8 +163,8 @@ def _close(found: Findings) -> Judged:
 _CHECKS: dict[str, Callable[[Findings], Judged]] = {
     "usable": _usable,
     "errors": _errors,
-    "step time": step_time,
-    "reset time": reset_time,
+    "step time": _step_time,
+    "reset time": _reset_time,
     "spaces": _spaces,
     "rewards": _rewards,
     "episode ends": _episode_ends,
@@ -192,6 +191,6 @@ def _ms(seconds: float) -> str:
 
 
 def _round_down(value: float) -> float:
-    """To two digits that a person would write."""
+    """Down to two significant digits."""
     digit = 10.0 ** (np.floor(np.log10(value)) - 1)
     return float(np.floor(value / digit) * digit)

@@ -34,7 +34,7 @@ def test_it_acts_learns_is_evaluated_and_resumed(run: Runtimes, tmp_path: Path) 
         assert acted.shape[1:] == (1,)
         assert np.abs(acted).max() <= 2.0
         assert len(np.unique(acted)) > 0.5 * len(acted)
-        # What nobody acted on did nothing.
+        # Ticks without an action of the agent executed the no-op.
         assert not rows[rows["source"] == 0]["action"].any()
         progress = world.learner.progress
         assert 0 <= progress.steps - progress.followed <= 8

@@ -55,7 +55,7 @@ def test_it_answers_and_obeys(daemon: RunningDaemon) -> None:
     assert daemon.stats()["inference"]["processes"] == 2
 
 
-def test_who_goes_before_whom_and_whom_the_kernel_ends_first(daemon: RunningDaemon) -> None:
+def test_priorities_and_out_of_memory_scores(daemon: RunningDaemon) -> None:
     pids = {each["role"]: each["pid"] for each in daemon.status()["roles"]}
 
     def score(pid: int) -> int:

@@ -79,7 +79,7 @@ def rate_kept(rows: Rows) -> str:
     return f"lateness p90 {late_us} us (floor {floor})" if late_us > 10 * floor["p99"] else ""
 
 
-def test_five_staggered_processes_act_on_nearly_every_tick_of_a_true_clock(play: Runtime) -> None:
+def test_five_staggered_processes_act_on_nearly_every_tick(play: Runtime) -> None:
     def acts(rows: Rows) -> str:
         inaction = inaction_of(rows)
         delays = (rows["tick"] - rows["observed"])[rows["source"] == Source.AGENT]

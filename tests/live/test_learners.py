@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
 
 def test_pausing_and_the_size_of_a_batch(pair: Runtime) -> None:
     assert pair.set_learning(paused=True)["paused"] is True
-    # What was under way when the learners were told is applied; after that nothing is.
+    # Gradients that were under way at the change are applied; after that none is.
     eventually(lambda: still(pair), "nobody updates")
     assert pair.set_learning(paused=False, batch_size=8)["batch_size"] == 8
     learns(pair)
@@ -158,7 +157,7 @@ def test_a_checkpoint_is_written_when_asked_for(pair: Runtime) -> None:
     assert any((answer["path"].parents[1] / "replay").iterdir())
 
 
-def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
+def test_a_killed_learner_does_not_stop_the_other_without_turns(pair: Runtime) -> None:
     pair.set_learning(order="first-come")
     for index in (0, 1, 0):
         each_applies(pair, 2, 5)
@@ -179,7 +178,7 @@ def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
     assert np.isfinite(flat).all()
 
 
-def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> None:
+def test_a_stopped_learner_loses_its_turn_and_is_then_replaced(run: Runtimes) -> None:
     with run(*POLE, "learning.processes=2", "learning.lease_s=0.3") as runtime:
         each_applies(runtime, 2, 5)
         pid = role(runtime, "learner 0")["pid"]
@@ -190,9 +189,7 @@ def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> No
         eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, "it is replaced")
 
 
-def test_new_weights_act_and_the_learners_state_survives_a_restart(
-    run: Runtimes, tmp_path: Path
-) -> None:
+def test_new_weights_act_and_the_learners_state_survives_a_restart(run: Runtimes) -> None:
     settings = (*POLE, "learning.processes=2", "run.seed=3", "run.checkpoint_every_s=2")
     with run(*settings) as runtime:
         learns(runtime)
@@ -210,7 +207,7 @@ def test_new_weights_act_and_the_learners_state_survives_a_restart(
         assert np.abs(state.current.weights - state.target).sum() > 0
 
 
-def test_acting_and_learning_by_turns_outlive_each_other(run: Runtimes) -> None:
+def test_acting_and_learning_by_turns_survive_each_others_death(run: Runtimes) -> None:
     by_turns = ("inference.algorithm=sequential-infer-learn", "learning.processes=1")
     settings = (*POLE, *by_turns, "learning.lease_s=0.5")
     with run(*settings) as runtime:
@@ -220,7 +217,7 @@ def test_acting_and_learning_by_turns_outlive_each_other(run: Runtimes) -> None:
         assert updates(runtime) <= shared.answered <= shared.permitted <= acted.inferences
         for name in ("learner 0", "inference 0"):
             victim, before = role(runtime, name)["pid"], acted.inferences
-            # Who is stopped is silent as a dead one, and the supervisor takes longer to see it.
+            # A stopped process is as silent as a dead one, and is noticed later.
             os.kill(victim, signal.SIGSTOP if name == "learner 0" else signal.SIGKILL)
             eventually(lambda n=before: acted.inferences > n + 1, "acting goes on")
             if name == "learner 0":

@@ -1,4 +1,4 @@
-"""A daemon whose policy is told what is pending: what the ledger says it saw is what happened."""
+"""A daemon whose policy is given pending actions: those in the ledger are executed later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_a_daemon_learns_with_pending_actions(run: Runtimes) -> None:
 
 
 def known(rows: Rows) -> tuple[int, int]:
-    """How many actions between a frame and its decision were said to be pending, and came true."""
+    """How many actions were pending between a frame and its decision, and how many were executed.
+    """
     action_of = dict(zip(rows["tick"].tolist(), rows["action"].tolist(), strict=True))
     decided = rows[(rows["source"] == 1) & (rows["observed"] >= 0)]
     between = kept = 0

@@ -91,7 +91,7 @@ def test_the_lag_of_each_decisions_state_is_what_the_rows_say(
         rows, frames, starts, age = looked_at(world)
     frame, lag = rows["observed"], rows["state_lag"]
     np.testing.assert_array_equal(lag > 0, rows["state"].any(axis=1))
-    # The state tells which frame is behind it: the one that the lag names, of the same episode.
+    # The state shows the frame that it is of: that which the lag names, of the same episode.
     behind = (frame - lag)[lag > 0]
     np.testing.assert_array_equal(rows["state"][lag > 0], frames[behind])
     np.testing.assert_array_equal(starts[behind], starts[frame[lag > 0]])

@@ -28,7 +28,7 @@ def slow(observations: np.ndarray) -> np.ndarray:
 
 
 def remote_events(runtime: Runtime) -> list[str]:
-    """What was told of the server, oldest first."""
+    """Kinds of the events about the policy server, oldest first."""
     events = reversed(runtime.status()["events"])
     return [each["kind"] for each in events if each["kind"].startswith("remote")]
 

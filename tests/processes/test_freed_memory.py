@@ -1,4 +1,4 @@
-"""What is freed is there for the next who asks."""
+"""Freed memory stays with the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fork server and its children: refused, killed, stopped, and told to end by a terminal."""
+"""The fork server and its children: refused, killed, stopped, and sent a terminal's signals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
 LIMIT_S = 180.0
 
 
-def test_a_fork_server_first_gets_all_descriptors_that_it_may_have(
+def test_the_descriptor_limit_is_raised_before_a_fork_server_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
@@ -74,6 +74,24 @@ def test_life_and_end_of_a_child(server: ForkServer) -> None:
     process.close()
     pipe.close()
     assert process.exitcode == -signal.SIGKILL
+
+
+def test_a_dead_process_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, pipe = os.pipe()
+    process, sent = Process("gone", answers), []
+
+    def gone(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", gone)
+    os.write(pipe, server_side.ANSWER.pack(4711))
+    process.terminate()
+    os.write(pipe, server_side.ANSWER.pack(0))
+    process.kill()
+    assert (sent, process.exitcode) == ([(4711, signal.SIGTERM)], 0)
+    process.close()
+    os.close(pipe)
 
 
 @pytest.mark.process
@@ -134,7 +152,7 @@ def test_a_fork_server_without_descriptors_goes_on(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_an_owner_without_descriptors_is_told_and_keeps_none(server: ForkServer) -> None:
+def test_an_owner_without_descriptors_gets_an_error_and_leaks_none(server: ForkServer) -> None:
     before = open_descriptors()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
@@ -172,7 +190,7 @@ def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_a_stopped_fork_server_delays_nobody_and_is_woken(server: ForkServer) -> None:
+def test_a_stopped_fork_server_delays_no_caller_and_is_woken(server: ForkServer) -> None:
     ended(server.spawn(leave, 0, name="first"))
     os.kill(server.pid, signal.SIGSTOP)
     start = time.monotonic()
@@ -187,7 +205,7 @@ def test_a_stopped_fork_server_delays_nobody_and_is_woken(server: ForkServer) ->
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_what_a_terminal_sends_to_everybody_is_for_the_owner(
+def test_the_fork_server_ignores_the_signals_of_a_terminal(
     light: None, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for pause_s in (0.0, 0.01, 0.05):
@@ -201,7 +219,7 @@ def test_what_a_terminal_sends_to_everybody_is_for_the_owner(
 
 
 @pytest.mark.process
-def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
+def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
     ours, theirs = launch.pipe()
     server.spawn(tell_signals, theirs, name="child")
     assert ours.poll(LIMIT_S)
@@ -209,14 +227,14 @@ def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
 
 
 @pytest.mark.process
-def test_two_fork_servers_do_not_know_each_other(light: None) -> None:
+def test_the_end_of_a_fork_server_does_not_affect_another(light: None) -> None:
     with ForkServer() as one:
         with ForkServer() as other:
-            mine, my_voice = start_sleeper(one)
+            mine, my_pipe = start_sleeper(one)
             theirs, _ = start_sleeper(other)
         assert ended(theirs) == -signal.SIGKILL
         assert mine.is_alive()
-        assert not my_voice.poll(0)
+        assert not my_pipe.poll(0)
 
 
 @pytest.mark.process
@@ -245,7 +263,7 @@ def test_the_descriptor_limit_is_raised_to_what_is_permitted() -> None:
 
 
 @pytest.mark.process
-def test_the_path_of_the_program_is_that_of_its_children(
+def test_children_import_from_the_path_of_the_program(
     light: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "only_here.py").write_text("")

@@ -19,35 +19,34 @@ def config(*overrides: str) -> Config:
 
 
 @pytest.mark.parametrize(("cores", "most"), [(1, 32), (2, 48), (16, 272)])
-def test_by_cores(cores: int, most: int) -> None:
+def test_the_limit_by_cores(cores: int, most: int) -> None:
     assert most_processes(config(), cores, PLENTY) == most
 
 
-def test_by_the_tightest_memory() -> None:
+def test_the_limit_by_the_tightest_memory() -> None:
     group = Level("/group", 8 << 30, 2 * 20 * PROCESS_BYTES)
     assert most_processes(config(), 64, [*PLENTY, group]) == 20
     none_left = Level("/group", 8 << 30, 0)
     assert most_processes(config(), 64, [*PLENTY, none_left]) == LEAST
 
 
-def test_the_file_has_the_last_word() -> None:
+def test_the_configuration_overrides_the_limit() -> None:
     assert most_processes(config("run.max_processes=200"), 1, PLENTY) == 200
     assert most_processes(config("run.max_processes=1"), 64, PLENTY) == 1
 
 
-def test_of_this_machine() -> None:
+def test_the_limit_of_this_machine() -> None:
     assert most_processes(config()) >= LEAST
 
 
-def test_too_many_are_refused_with_the_way_out() -> None:
+def test_too_many_processes_are_refused_in_a_message_that_names_the_setting() -> None:
     check_processes(config("inference.processes=40", "learning.processes=8"), 48)
-    for wanted in (
-        ("inference.processes=40", "learning.processes=9"),
-        ("inference.processes=auto", "learning.processes=48"),
-    ):
-        with pytest.raises(UserError, match=r"more than the 48 together .* run.max_processes"):
-            check_processes(config(*wanted), 48)
+    for inference, learners, shown in ((40, 9, "40"), ("auto", 48, r"auto \(1 at least\)")):
+        wanted = config(f"inference.processes={inference}", f"learning.processes={learners}")
+        said = rf"= {shown} and learning.processes = {learners} are together more than the 48 "
+        with pytest.raises(UserError, match=rf"{said}.*run\.max_processes"):
+            check_processes(wanted, 48)
 
 
-def test_it_is_not_changed_over_http() -> None:
+def test_the_limit_cannot_be_changed_over_http() -> None:
     assert "run" not in FIELDS

@@ -1,4 +1,4 @@
-"""The line between a child and the supervisor: whole messages, and nobody waits."""
+"""The pipe between a child and the supervisor: messages arrive whole, and no end waits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_messages_arrive_whole_and_in_order(line: tuple[Pipe, Pipe]) -> None:
     assert theirs.recv() == {"id": 1, "result": {}}
 
 
-def test_what_is_too_long_is_refused_before_it_is_sent(line: tuple[Pipe, Pipe]) -> None:
+def test_a_message_that_is_too_long_is_refused_before_it_is_sent(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     with pytest.raises(ValueError, match="at most"):
         theirs.send("x" * MOST_BYTES)
@@ -49,14 +49,14 @@ def test_what_is_too_long_is_refused_before_it_is_sent(line: tuple[Pipe, Pipe]) 
 @pytest.mark.parametrize(
     "packet", [b"\x80\x04\x95junk", b"[1, 2", b"\xff\xfe", b"[" * 60_000, b"9" * 10_000]
 )
-def test_what_cannot_be_understood_is_none(line: tuple[Pipe, Pipe], packet: bytes) -> None:
+def test_what_cannot_be_decoded_is_none(line: tuple[Pipe, Pipe], packet: bytes) -> None:
     ours, theirs = line
     theirs._end.send(packet)
     theirs.send("after")
     assert ours.receive() == [None, "after"]
 
 
-def test_who_never_stops_talking_is_heard_in_portions(line: tuple[Pipe, Pipe]) -> None:
+def test_a_call_receives_a_bounded_number_of_messages(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     for number in range(MOST_AT_ONCE + 10):
         assert theirs.send(number)
@@ -64,7 +64,7 @@ def test_who_never_stops_talking_is_heard_in_portions(line: tuple[Pipe, Pipe]) -
     assert ours.receive() == list(range(MOST_AT_ONCE, MOST_AT_ONCE + 10))
 
 
-def test_nobody_waits_for_one_who_does_not_listen(line: tuple[Pipe, Pipe]) -> None:
+def test_sending_does_not_wait_for_an_end_that_does_not_read(line: tuple[Pipe, Pipe]) -> None:
     _, theirs = line
     began = time.monotonic()
     sent = 0
@@ -76,7 +76,7 @@ def test_nobody_waits_for_one_who_does_not_listen(line: tuple[Pipe, Pipe]) -> No
     assert not theirs.send("last", wait_s=0.05)
 
 
-def test_who_may_wait_gets_through_when_the_other_listens_again(
+def test_sending_may_wait_until_the_other_end_reads(
     line: tuple[Pipe, Pipe],
 ) -> None:
     ours, theirs = line
@@ -88,10 +88,10 @@ def test_who_may_wait_gets_through_when_the_other_listens_again(
     listener.join()
 
 
-def test_the_end_is_told_after_the_last_word(line: tuple[Pipe, Pipe]) -> None:
+def test_the_end_comes_after_the_last_message(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     theirs.send("last")
-    # Nobody will ever read this; it must not cost what was said.
+    # This is never read, which must not cost the message before it.
     ours.send("unread")
     theirs.close()
     assert theirs.closed
@@ -104,7 +104,7 @@ def test_the_end_is_told_after_the_last_word(line: tuple[Pipe, Pipe]) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_one_that_is_ended_while_it_speaks_leaves_no_half_message(
+def test_a_process_that_is_ended_while_it_sends_leaves_no_half_message(
     forked: Forked, number: int
 ) -> None:
     ours, theirs = open_pipe()

@@ -34,7 +34,7 @@ def test_it_fails_after_so_many_restarts_in_vain_and_not_before() -> None:
     assert policy.failing
 
 
-def test_what_came_back_within_ten_seconds_is_not_given_up() -> None:
+def test_all_restarts_before_it_counts_as_failed_take_seconds() -> None:
     policy = RestartPolicy()
     assert sum(pause(policy, jitter=0.0) for _ in range(MOST_RESTARTS)) > 4.0
     assert not policy.failing

@@ -85,7 +85,7 @@ def test_root_gets_realtime_priority(forked: Forked, fifo: None, mode: str) -> N
 
 
 @as_root
-def test_auto_goes_on_without_the_permission(forked: Forked) -> None:
+def test_realtime_auto_goes_on_without_the_permission(forked: Forked) -> None:
     def enter() -> None:
         assert not fifo_permitted()
         assert not enter_realtime("auto")
@@ -95,7 +95,7 @@ def test_auto_goes_on_without_the_permission(forked: Forked) -> None:
 
 
 @as_root
-def test_on_needs_the_permission(forked: Forked) -> None:
+def test_realtime_on_needs_the_permission(forked: Forked) -> None:
     def enter() -> None:
         with pytest.raises(UserError) as caught:
             enter_realtime("on")
@@ -109,7 +109,7 @@ def test_on_needs_the_permission(forked: Forked) -> None:
 
 @as_root
 @pytest.mark.parametrize(("mode", "refused"), [("auto", False), ("on", True)])
-def test_on_needs_locked_memory_too(
+def test_realtime_on_needs_locked_memory_too(
     forked: Forked, fifo: None, mode: str, refused: bool
 ) -> None:
     def enter() -> None:
@@ -125,7 +125,7 @@ def test_on_needs_locked_memory_too(
     assert forked.run(enter) == 0
 
 
-def test_off_asks_for_nothing(forked: Forked) -> None:
+def test_realtime_off_asks_for_nothing(forked: Forked) -> None:
     def enter() -> None:
         assert not enter_realtime("off")
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
@@ -134,7 +134,7 @@ def test_off_asks_for_nothing(forked: Forked) -> None:
 
 
 @pytest.mark.parametrize("as_nobody", [False, pytest.param(True, marks=as_root)])
-def test_idle_needs_no_permission(forked: Forked, as_nobody: bool) -> None:
+def test_idle_priority_needs_no_permission(forked: Forked, as_nobody: bool) -> None:
     def enter() -> None:
         enter_idle()
         assert os.sched_getscheduler(0) == os.SCHED_IDLE
@@ -214,7 +214,7 @@ def test_a_thread_steps_back_alone(forked: Forked) -> None:
     assert forked.run(unprivileged(step)) == 0
 
 
-def test_whom_the_kernel_ends_first(forked: Forked) -> None:
+def test_the_out_of_memory_score(forked: Forked) -> None:
     def scored() -> None:
         assert spare_or_sacrifice(300)
         with open("/proc/self/oom_score_adj") as file:

@@ -24,7 +24,7 @@ class Manager:
 
     @property
     def heard(self) -> list[str]:
-        """Everything that has been said since the last look."""
+        """The messages since the last call."""
         messages = []
         while True:
             try:
@@ -78,7 +78,7 @@ def test_watchdog_of_this_process(environ: dict[str, str], watchdog_s: float | N
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1234", "relative"])
-def test_nothing_is_said_where_nobody_listens(address: str | None) -> None:
+def test_nothing_is_sent_without_a_socket(address: str | None) -> None:
     listens = {} if address is None else {"NOTIFY_SOCKET": address}
     told = Systemd({"WATCHDOG_USEC": "30000000", **listens})
     assert told.watchdog_s is None
@@ -147,13 +147,13 @@ def test_no_sign_of_life_while_a_role_is_silent(at_path: Manager) -> None:
         told.step(clock.now(), "running", fresh)
         pings += [clock.now()] * at_path.heard.count("WATCHDOG=1")
         clock.advance(0.1)
-    # Due at 10, given as soon as everybody beats again.
+    # Due at 10, and sent as soon as all heartbeats are fresh again.
     assert pings == pytest.approx([0.0, 25.0, 35.0], abs=0.2)
-    # The heartbeats are looked at when a sign of life is due, not at each step.
+    # The heartbeats are checked when a sign of life is due, not at each step.
     assert not [now for now in asked if 0.2 < now < 9.8 or 25.2 < now < 34.8]
 
 
-def test_heartbeats_are_not_looked_at_without_a_watchdog(at_path: Manager) -> None:
+def test_heartbeats_are_not_checked_without_a_watchdog(at_path: Manager) -> None:
     def never(now: float) -> bool:
         raise AssertionError
 

@@ -44,13 +44,13 @@ def test_the_budget_is_used_and_not_exceeded(seed: int) -> None:
     assert found == pytest.approx(transcription(late, over, 5e-4), rel=1e-6, abs=1e-9)
 
 
-def test_no_more_than_covers_nearly_all_wake_ups() -> None:
+def test_the_time_ahead_covers_nearly_all_wake_ups_and_is_no_longer() -> None:
     late = np.linspace(1e-5, 2e-4, 1000)
     found = time_ahead(late, late + REHEARSAL_S, np.zeros(1000), 1.0)
     assert found == pytest.approx(np.quantile(late, QUANTILE) + REHEARSAL_S + MARGIN_S, rel=0.01)
 
 
-def test_nothing_is_left_for_waking_where_the_events_are_late() -> None:
+def test_late_events_use_up_the_budget() -> None:
     late = np.full(10, 3e-5)
     assert time_ahead(late, late, np.full(10, 1e-3), 5e-4) == pytest.approx(3e-5)
 
@@ -72,7 +72,7 @@ class Machine:
             late = self.late_s()
             ready = late + REHEARSAL_S
             spare = self.ahead.seconds + self.event_late_s
-            # Who wakes up after the event is awake for none of it.
+            # A process that wakes up after the event was not awake ahead of it.
             self.ahead.note(late, ready, max(0.0, spare - late))
             self.in_time.append(ready <= spare)
         self.ahead.choose()
@@ -142,7 +142,7 @@ def test_it_follows_a_machine_that_changes(rng: np.random.Generator) -> None:
     assert machine.ahead.seconds == pytest.approx(least, rel=0.3)
 
 
-def test_events_that_are_late_are_paid_for(rng: np.random.Generator) -> None:
+def test_time_awake_for_late_events_counts_towards_the_share(rng: np.random.Generator) -> None:
     machine = Machine(quiet(rng))
     machine.event_late_s = 450e-6
     machine.run(WINDOW)

@@ -25,7 +25,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.process
-def test_the_collector_leaves_alone_what_all_children_share() -> None:
+def test_shared_objects_are_frozen_for_the_collector() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300, check=False
     )
@@ -48,7 +48,7 @@ worker.run_worker(SimpleNamespace(role="environment", index=0, handles=None), th
 
 
 @pytest.mark.process
-def test_what_a_worker_has_printed_is_not_lost_in_a_pipe() -> None:
+def test_buffered_output_of_a_worker_that_fails_is_flushed() -> None:
     buffered = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         [sys.executable, "-c", PRINTS], capture_output=True, text=True, timeout=300, check=False,
@@ -58,7 +58,7 @@ def test_what_a_worker_has_printed_is_not_lost_in_a_pipe() -> None:
     assert "printed by an environment" in done.stdout
 
 
-def test_events_that_nobody_took_are_counted_in_the_next() -> None:
+def test_dropped_events_are_counted_in_the_next() -> None:
     ours, theirs = open_pipe()
     context = WorkerContext.__new__(WorkerContext)
     context.pipe, context.unheard = theirs, 0

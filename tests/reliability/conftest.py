@@ -1,4 +1,4 @@
-"""What the tests that kill processes look at: the ledger's rows, and the kernel's own records."""
+"""For the tests that kill processes: checks of the ledger's rows, and of the kernel's records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOWER = 10.0
 """A limit is lifted where an interpreter takes longer than this part of it: 0.1 s for a second."""
 PATIENT_TICKS = 100
 PATIENT_CLOCK = f"env.max_catch_up_ticks={PATIENT_TICKS}"
-"""A machine that holds everybody up for a moment must not look like a missed tick."""
+"""With this a short hold-up of the whole machine does not make the clock slip."""
 SLEEP_S = 0.05
 
 

@@ -2,7 +2,7 @@
 
 Where mounting is permitted it is a small file system of its own. Where it is not, the processes
 that write are limited to tiny files, and the directory loses its write permission, in which case
-root must give up its right to write all the same.
+root must give up its capability to write all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.daemon import RunningDaemon
 
@@ -27,35 +26,14 @@ UNPRIVILEGED = (
 )
 
 
-class Disk(Protocol):
-    """What can be done to the disk.
+class MountedDisk:
+    """A file system in memory.
 
     Attributes:
         folder: the state directory.
         full, read_only: what the system says to a writer then.
         under: what the daemon must be started under.
     """
-
-    folder: Path
-    full: str
-    read_only: str
-    under: Sequence[str]
-
-    def fill(self, daemon: RunningDaemon | None = None) -> None:
-        """Leave no room, for the processes of a daemon or for one that is started next."""
-
-    def free(self, daemon: RunningDaemon | None = None) -> None:
-        """Give the room back."""
-
-    def forbid(self) -> None:
-        """Let nobody write."""
-
-    def allow(self) -> None:
-        """Let everybody write again."""
-
-
-class MountedDisk:
-    """A file system in memory."""
 
     full = "No space left on device"
     read_only = "Read-only file system"
@@ -66,6 +44,7 @@ class MountedDisk:
         self._filler = folder / "filler"
 
     def fill(self, daemon: RunningDaemon | None = None) -> None:
+        """Leave no room, for the processes of a daemon or for one that is started next."""
         descriptor = os.open(self._filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with contextlib.suppress(OSError):
             while os.write(descriptor, bytes(4096)):
@@ -73,19 +52,22 @@ class MountedDisk:
         os.close(descriptor)
 
     def free(self, daemon: RunningDaemon | None = None) -> None:
+        """Give the room back."""
         self._filler.unlink()
 
     def forbid(self) -> None:
+        """Make it read-only."""
         # Files that are open keep a file system from becoming read-only, but not a second mount.
         for command in (["--bind", str(self.folder)], ["-o", "remount,bind,ro"]):
             subprocess.run(["mount", *command, str(self.folder)], check=True)
 
     def allow(self) -> None:
+        """Make it writable again."""
         subprocess.run(["umount", str(self.folder)], check=True)
 
 
 class LimitedDisk:
-    """A folder like any other, and limits on those who write to it."""
+    """As `MountedDisk`: an ordinary folder, and limits on the processes that write to it."""
 
     full = "File too large"
     read_only = "Permission denied"
@@ -121,6 +103,9 @@ class LimitedDisk:
     def _permit(self, change: Callable[[int], int]) -> None:
         for path in [self.folder, *self.folder.rglob("*")]:
             path.chmod(change(stat.S_IMODE(path.stat().st_mode)))
+
+
+Disk = MountedDisk | LimitedDisk
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A full disk and a read-only one: what was saved stays, it is said, and the agent goes on."""
+"""A full and a read-only disk: saved files stay, an event says so, and the agent goes on."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_killed_at_random(run: Runtimes, machine: Machine) -> None:
             eventually(
                 lambda old=pid: pid_of(runtime, "environment") not in (old, None), "replaced"
             )
-            # Nobody else writes rows: what stands there now is its predecessor's.
+            # No other process writes rows: those that are there now are its predecessor's.
             eventually(
                 lambda since=died_ns: whole_rows(runtime.world)["time_ns"][-1] > since, "ticks"
             )

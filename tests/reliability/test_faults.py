@@ -46,6 +46,6 @@ def test_every_process_meets_faults() -> None:
         {"last_checkpoint": "bad: it is corrupt"},
     ],
 )
-def test_each_bar_can_be_missed(bad: dict[str, object]) -> None:
+def test_each_criterion_can_fail(bad: dict[str, object]) -> None:
     assert passed(FOUND)
     assert not passed(FOUND | bad)

@@ -10,21 +10,21 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from tests.conftest import eventually
+from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
 FEW = 60
 PROCESSES = 24
-SETTINGS = (
+OPTIONS = options(
     "env.id=CartPole-v1", "replay.capacity=20000", f"inference.processes={PROCESSES}",
     "learning.processes=0", "run.tensorboard=false",
 )
 
 
-def test_what_does_not_fit_waits() -> None:
-    options = [word for each in SETTINGS for word in ("--set", each)]
+def test_processes_without_descriptors_wait() -> None:
     few = ("prlimit", f"--nofile={FEW}:{FEW}")
-    with RunningDaemon(*options, under=few, ready=False) as daemon:
+    with RunningDaemon(*OPTIONS, under=few, ready=False) as daemon:
 
         # The service, too, has few descriptors, and may hang up.
         def roles() -> list[dict[str, Any]]:

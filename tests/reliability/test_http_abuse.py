@@ -1,4 +1,4 @@
-"""Whoever means ill over HTTP is refused, changes nothing, and does not disturb the acting."""
+"""Malicious HTTP clients are refused, change nothing, and do not disturb acting."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from benchmarks.http_client import Client, Polls, request_text
 from benchmarks.process_figures import resident_bytes
 from benchmarks.raw_ledger import DEFAULT, Ledger, Recount
 from tests.conftest import eventually
+from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
 CAPACITY = 20_000
 RATE_HZ = 60.0
-SETTINGS = (
-    "--set", "env.id=CartPole-v1", "--set", f"env.rate_hz={RATE_HZ}", "--set",
-    f"replay.capacity={CAPACITY}", "--set", "learning.processes=0",
+OPTIONS = options(
+    "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", f"replay.capacity={CAPACITY}",
+    "learning.processes=0",
 )
 PHASE_S = 3.0
 ROUNDS = 4
@@ -41,7 +42,7 @@ EVIL = "http://evil.example"
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
-    with RunningDaemon(*SETTINGS) as running:
+    with RunningDaemon(*OPTIONS) as running:
         yield running
 
 
@@ -81,7 +82,7 @@ EXPECTED = {
 
 
 def state(daemon: RunningDaemon) -> dict[str, Any]:
-    """What somebody could have changed."""
+    """Everything that a request could have changed."""
     inference = daemon.get("/v1/inference")
     return {
         "config": daemon.get("/v1/config"),
@@ -93,7 +94,7 @@ def state(daemon: RunningDaemon) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wrong", EXPECTED)
-def test_it_is_refused_and_nothing_has_changed(daemon: RunningDaemon, wrong: str) -> None:
+def test_a_bad_request_is_refused_and_changes_nothing(daemon: RunningDaemon, wrong: str) -> None:
     before = state(daemon)
     with closing(socket.create_connection(("127.0.0.1", port_of(daemon)), 60)) as client:
         request = bad_requests(daemon)[wrong].encode()

@@ -139,7 +139,7 @@ def test_one_of_many_killed_fifty_times(shared: Runtime, machine: Machine) -> No
     assert len(took_s) == KILLS
     assert np.percentile(took_s, 90) <= machine.allows(LIMIT_S), sorted(took_s)
     assert max(took_s) <= machine.allows(HELD_UP_S), sorted(took_s)
-    # Whoever dies takes its next action with it; the others go on.
+    # The next action of a killed process is lost; the others go on.
     assert 0 < default_ticks(rows) < 0.5 * len(rows)
     wait_for_true_inaction(shared)
     workers = [role(shared, f"inference {index}") for index in VICTIMS]

@@ -115,7 +115,7 @@ class Victims:
         return {pid: index for pid, index in pids.items() if pid and pid not in self._dead}
 
     def hurry(self) -> bool:
-        """Let learners compete like everybody else: a busy machine leaves idle ones waiting.
+        """Give learners normal priority: on a busy machine those of idle priority do not run.
 
         Returns:
             Whether all of them run.

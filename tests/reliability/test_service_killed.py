@@ -15,6 +15,7 @@ from benchmarks.raw_ledger import DEFAULT, Ledger
 from rtagent.clock import NANO
 from tests.conftest import eventually
 from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, slips, updates
+from tests.reliability.watching import options
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
@@ -24,14 +25,14 @@ KILLS = 3
 LIMIT_S = 3.0
 HELD_UP_S = 6.0
 """A machine that is busy with other things may be so much later, now and then."""
-SETTINGS = (
+OPTIONS = options(
     "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", PATIENT_CLOCK, f"replay.capacity={CAPACITY}",
     "learning.learning_starts=100", "learning.publish_every=1", "run.tensorboard=false",
 )
 
 
 def service_of(daemon: RunningDaemon) -> dict[str, Any]:
-    """The service as its successor describes it; {} while nobody answers."""
+    """The service's own entry in the status; {} while it does not answer."""
     try:
         return next(r for r in daemon.status()["roles"] if r["role"] == "service")
     except httpx.TransportError:
@@ -40,8 +41,7 @@ def service_of(daemon: RunningDaemon) -> dict[str, Any]:
 
 def test_killed_at_random(machine: Machine) -> None:
     chance = random.Random(5)
-    settings = [word for each in SETTINGS for word in ("--set", each)]
-    with RunningDaemon(*settings) as daemon:
+    with RunningDaemon(*OPTIONS) as daemon:
         ledger = Ledger(daemon.process.pid, CAPACITY)
         eventually(lambda: updates(daemon) > 20, "it learns")
         away_ns = []
@@ -71,7 +71,7 @@ def test_killed_at_random(machine: Machine) -> None:
         away |= meanwhile
         versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
         newer += int(versions.max() - versions.min()) if len(versions) else 0
-    # New weights act while nobody serves, and no more ticks are lost than at other times.
+    # New weights act while there is no service, and no more ticks are lost than at other times.
     assert newer > 0
     usual = lost[~away & (rows["tick"] > RATE_HZ)].mean()
     assert lost[away].mean() <= usual + 0.1

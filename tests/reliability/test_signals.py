@@ -1,4 +1,4 @@
-"""What a terminal and `timeout` send to everybody: the supervisor alone decides how it ends."""
+"""Signals of a terminal or `timeout` to a whole group: the supervisor alone ends the run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 
 from .conftest import updates
-from .watching import LEADING_A_GROUP, check_group_ends_in_order
+from .watching import LEADING_A_GROUP, check_group_ends_in_order, options
 
 pytestmark = pytest.mark.process
 
-SETTINGS = (
+OPTIONS = options(
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
     "learning.learning_starts=100", "run.checkpoint_every_s=3600",
 )
-OPTIONS = [word for each in SETTINGS for word in ("--set", each)]
 
 
 @pytest.mark.alone  # A learner runs when nobody else wants the core.
@@ -40,7 +39,7 @@ def test_sigterm_to_the_whole_group_is_an_orderly_end(tmp_path: Path) -> None:
         check_group_ends_in_order(daemon, signal.SIGTERM)
 
 
-def test_sent_to_a_child_it_ends_nothing_else(tmp_path: Path) -> None:
+def test_a_signal_to_a_child_ends_nothing_else(tmp_path: Path) -> None:
     with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state") as daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             for each in descendants(daemon.process.pid):
@@ -102,9 +101,9 @@ def started(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[
 def test_ctrl_c_at_any_moment_of_the_start_says_nothing(
     tmp_path: Path, command: str, moment: str
 ) -> None:
-    options = {"serve": ("--quiet", "--port", "0"), "train": ("--seconds", "60")}[command]
+    further = {"serve": ("--quiet", "--port", "0"), "train": ("--seconds", "60")}[command]
     folder = ("--state-dir", str(tmp_path / "state"))
-    with started(command, *options, *folder, *OPTIONS) as (process, said):
+    with started(command, *further, *folder, *OPTIONS) as (process, said):
         eventually(lambda: MOMENTS[moment](process.pid), moment)
         family = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)

@@ -15,20 +15,21 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, holders, memfds, updates
+from tests.reliability.watching import options
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 FAULTY = Path(__file__).parent.parent / "faulty"
 STREAMS = 10
 LIMIT_S = 8.0
-SETTINGS = (
+OPTIONS = options(
     "env.id=CartPole-v1", "env.rate_hz=60", "replay.capacity=20000", "inference.processes=2",
     "learning.learning_starts=100", "policy.factory=faulty:DeafWhenTold",
 )
 
 
 def open_stream(daemon: RunningDaemon) -> socket.socket:
-    """An event stream that somebody has begun to read."""
+    """An event stream whose client has begun to read."""
     address = urlsplit(daemon.url)
     stream = socket.create_connection((address.hostname, address.port), timeout=10)
     stream.sendall(
@@ -49,9 +50,8 @@ def deaf(pid: int) -> bool:
 def test_deaf_processes_and_open_streams(tmp_path: Path, machine: Machine) -> None:
     switch = tmp_path / "switch"
     environ = {"PYTHONPATH": f"{FAULTY}:{FAULTY.parents[1]}", "FAULTY_SWITCH": str(switch)}
-    options = [word for each in SETTINGS for word in ("--set", each)]
     with (
-        RunningDaemon(*options, state_dir=tmp_path / "state", environ=environ) as daemon,
+        RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", environ=environ) as daemon,
         contextlib.ExitStack() as streams,
     ):
         eventually(lambda: updates(daemon) > 0, "it learns")

@@ -18,6 +18,7 @@ from tests.reliability.watching import (
     LEADING_A_GROUP,
     check_group_ends_in_order,
     newest_checkpoint,
+    options,
 )
 
 pytestmark = pytest.mark.process
@@ -25,15 +26,10 @@ pytestmark = pytest.mark.process
 LIMIT_S = 1.0
 # A sum tree of this size is reserved at the start: shared memory that is seen to go.
 CAPACITY = 4_000_000
-SETTINGS = (
+OPTIONS = options(
     "env.id=CartPole-v1", "env.rate_hz=120", f"replay.capacity={CAPACITY}",
     "learning.prioritized=true", "learning.learning_starts=100", "inference.processes=3",
 )
-
-
-def settings() -> list[str]:
-    """As options of the command line."""
-    return [word for each in SETTINGS for word in ("--set", each)]
 
 
 @pytest.mark.realtime
@@ -41,7 +37,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
     tmp_path: Path, machine: Machine
 ) -> None:
     named = set(os.listdir("/dev/shm"))
-    with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
+    with RunningDaemon(*OPTIONS, state_dir=tmp_path) as daemon:
         eventually(lambda: updates(daemon) > 10, "it learns")
         written = daemon.post("/v1/checkpoints")
         version = daemon.stats()["learning"]["weights_version"]
@@ -70,7 +66,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
     assert saved >= written["updates"] > 10
     # It could not take back what it had announced.
     (tmp_path / "daemon.json").unlink()
-    with RunningDaemon(*settings(), state_dir=tmp_path, under=LEADING_A_GROUP) as daemon:
+    with RunningDaemon(*OPTIONS, state_dir=tmp_path, under=LEADING_A_GROUP) as daemon:
         assert daemon.stats()["learning"]["weights_version"] >= version
         eventually(lambda: updates(daemon) > 0, "a learner has taken over")
         assert updates(daemon) >= saved
@@ -85,14 +81,14 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
         sys.executable, "-m", "rtagent", "serve", "--port", "0", "--state-dir", str(tmp_path)
     ]
     daemon = subprocess.Popen(
-        [*command, *settings()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [*command, *OPTIONS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         eventually(lambda: len(in_session(daemon.pid)) >= processes, "they are there")
         daemon.kill()
         daemon.wait()
-        # Whoever has just begun must get as far as to look for its parent.
+        # A process that has just begun ends when it checks whether its parent lives.
         eventually(lambda: not in_session(daemon.pid), "every process is gone")
     finally:
         for pid in in_session(daemon.pid):
@@ -100,7 +96,7 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
 
 
 def in_session(session: int) -> set[int]:
-    """The living processes of a session: whoever has lost its parent stays in it."""
+    """The living processes of a session, in which those without a parent stay."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Somebody sets the clock by an hour while the agent acts and learns: nothing happens."""
+"""The wall clock is set by an hour while the agent acts and learns: nothing happens."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_clock_that_is_set_has_no_effect(tmp_path: Path) -> None:
 
 def check_it_goes_on(daemon: RunningDaemon, streamed: list[int]) -> None:
     before, seen = daemon.stats(), len(streamed)
-    # Not found if the newest one were told by the time of its file.
+    # It would not be found if the newest checkpoint were chosen by the time of its file.
     await_checkpoint(daemon.state_dir, after=before["learning"]["updates"])
     await_ticks(daemon, 100)
     after = daemon.stats()

@@ -1,4 +1,4 @@
-"""What the tests of a real daemon look at."""
+"""How the tests of a real daemon watch it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
 
-FAST_CARTPOLE = (
-    "--set", "env.id=CartPole-v1", "--set", "env.rate_hz=100", "--set", "replay.capacity=20000",
-    "--set", "inference.processes=1", "--set", "learning.learning_starts=100",
-    "--set", "run.checkpoint_every_s=1",
+
+def options(*settings: str) -> list[str]:
+    """Settings as options of the command line."""
+    return [word for each in settings for word in ("--set", each)]
+
+
+FAST_CARTPOLE = options(
+    "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
+    "learning.learning_starts=100", "run.checkpoint_every_s=1",
 )
 """A daemon that has learned and saved something within seconds."""
 LEADING_A_GROUP = ("setsid", "env", "--default-signal=HUP")

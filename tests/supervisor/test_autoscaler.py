@@ -21,6 +21,8 @@ from rtagent.supervisor.autoscaler import LATE, AutoScaler, Limits, Measured, Mo
 
 TICK = 1.0 / 59.7275
 WINDOW_S = 5.0
+STARTING_S = 1.0
+"""Until new processes act, nothing is known."""
 LIMITS = Limits(TICK, "adaptive", 256)
 MINUTES = 60.0
 
@@ -34,20 +36,19 @@ class Model:
 
     Attributes:
         times: what inference takes.
-        limits: to be kept to.
-        starting_s: until new processes act, nothing is known.
+        limits: in force.
+        processes: in force.
         now: virtual seconds.
     """
 
     times: Times
     limits: Limits = LIMITS
-    starting_s: float = 1.0
+    processes: int = 2
     now: float = 0.0
     moves: list[tuple[float, Move]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scaler = AutoScaler()
-        self.processes = first_guess(self.limits)
+        self.scaler = AutoScaler(0.0, self.processes, self.limits)
         self.taus: list[tuple[float, float]] = []
         self._known_from = self._changed = 0.0
 
@@ -59,13 +60,13 @@ class Model:
             self.now += 1.0
             self._infer()
             measured = self.measured() if self.now >= self._known_from else None
-            move = self.scaler.step(self.now, self.processes, measured, self.limits)
+            move = self.scaler.step(self.now, measured)
             if move is not None:
                 assert move.before == self.processes != move.after
                 assert 1 <= move.after <= self.limits.most
                 self.moves.append((self.now, move))
                 self.processes = move.after
-                self._known_from = self.now + self.starting_s
+                self._known_from = self.now + STARTING_S
                 self._changed = self.now
         return [move for _, move in self.moves[before:]]
 
@@ -93,6 +94,16 @@ class Model:
             tau = self.times(at, self.processes) * TICK
             self.taus.append((at, tau))
             at += max(TICK, tau / self.processes)
+
+
+def decided(
+    processes: int, measured: Callable[[int], Measured | None], seconds: int,
+    limits: Limits = LIMITS,
+) -> list[Move]:
+    """What is changed within so many seconds, at each of which so much is measured."""
+    scaler = AutoScaler(0.0, processes, limits)
+    moves = [scaler.step(float(second), measured(second)) for second in range(seconds)]
+    return [move for move in moves if move is not None]
 
 
 def constant(ticks: float) -> Times:
@@ -172,7 +183,7 @@ def test_slow_drift_is_followed() -> None:
 
 
 @pytest.mark.parametrize(("ticks", "cores"), [(2.0, 2), (5.0, 2), (9.0, 4)])
-def test_taken_cores_are_not_chased(ticks: float, cores: int) -> None:
+def test_processes_beyond_the_free_cores_are_given_back(ticks: float, cores: int) -> None:
     """The machine has eight cores, and others leave it only a few."""
     model = Model(drawn(ticks, 0, cores=cores), Limits(TICK, "adaptive", 8))
     model.run(60.0)
@@ -203,55 +214,18 @@ def test_never_more_than_the_cores() -> None:
 
 def test_a_slower_policy_during_a_growth_is_not_taken_for_contention() -> None:
     model = Model(lambda at, processes: 2.0 if at < 10.0 else 30.0)
-    model.scaler.step(0.0, 2, None, model.limits)
     model.run(12.0)
     model.times = lambda at, processes: 30.0
     model.run(40.0)
     assert model.processes == 30
 
 
-def test_a_longer_deadline_and_another_algorithm_count_at_once() -> None:
-    model = Model(constant(6.0))
-    model.run(30.0)
-    assert model.processes == 6
-    model.limits = dataclasses.replace(LIMITS, deadline_s=3 * TICK)
-    model.run(4.0)
-    assert model.processes in (2, 3)
-    model.limits = dataclasses.replace(LIMITS, algorithm="maximum-time")
-    model.run(4.0)
-    assert model.processes == 6
-    model.limits = dataclasses.replace(LIMITS, most=4)
-    model.run(1.0)
-    assert model.processes == 4
-
-
-def test_a_number_changed_by_hand_is_judged_at_once() -> None:
-    model = Model(constant(5.0))
-    model.run(30.0)
-    model.processes = 20
-    model.run(4.0)
-    assert model.processes in (5, 6)
-
-
-def test_what_was_seen_before_a_pause_counts_no_more() -> None:
-    scaler = AutoScaler()
-    enough, more = (Measured(x * TICK, x * TICK, 200, TICK, 0.0) for x in (4.0, 2.0))
-    assert all(scaler.step(float(at), 4, enough, LIMITS) is None for at in range(100))
-    assert scaler.step(200.0, 4, more, LIMITS) is None, "one look is not a minute"
-    assert scaler.step(201.0, 4, more, LIMITS) is None
-    move = scaler.step(202.0, 4, more, LIMITS)
-    assert move is not None, "but it is as after a change by hand"
-    assert move.after == 3
-
-
-def test_nobody_acts_nothing_moves() -> None:
-    scaler = AutoScaler()
-    assert all(scaler.step(float(at), 3, None, LIMITS) is None for at in range(200))
+def test_without_measurements_nothing_changes() -> None:
     few = Measured(1.0, 1.0, 2, None, None)
-    assert all(scaler.step(float(at), 3, few, LIMITS) is None for at in range(200, 400))
+    assert decided(3, lambda second: None if second < 200 else few, 400) == []
 
 
-def test_a_hold_up_of_the_machine_is_no_reason() -> None:
+def test_a_hold_up_of_the_machine_changes_nothing() -> None:
     """One second in a hundred, every inference takes six times as long."""
     model = Model(lambda at, processes: 24.0 if 50.0 < at % 100.0 < 51.0 else 4.0)
     model.run(20.0)
@@ -260,24 +234,14 @@ def test_a_hold_up_of_the_machine_is_no_reason() -> None:
 
 
 def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
-    scaler = AutoScaler()
     measured = Measured(0.5 * TICK, 0.5 * TICK, 200, 1.3 * TICK, 0.0)
-    processes = 1
-    moves = []
-    for at in range(600):
-        move = scaler.step(float(at), processes, measured, LIMITS)
-        if move is not None:
-            moves.append(move)
-            processes = move.after
+    moves = decided(1, lambda second: measured, 600)
     assert [move.after for move in moves] == [2, 1], "tried, and given up"
 
 
-def test_being_wrong_about_fewer_is_remembered() -> None:
+def test_a_number_that_was_too_small_is_remembered() -> None:
     """Fewer processes than nine are slower each: what is seen at nine misleads."""
-    model = Model(lambda at, processes: 5.0 if processes >= 9 else 8.5)
-    model.processes = 9
-    model.scaler.step(0.0, 9, None, model.limits)
-    model.scaler._at_once = False
+    model = Model(lambda at, processes: 5.0 if processes >= 9 and at > 3.0 else 8.5, processes=9)
     model.run(15 * MINUTES)
     shrunk = [move for _, move in model.moves if move.after < move.before]
     assert 1 <= len(shrunk) <= 2
@@ -295,6 +259,23 @@ def test_an_event_says_why() -> None:
     assert move.inputs["inference_ms"] == pytest.approx(82.04, abs=0.01)
     assert move.inputs["samples"] >= 3
     assert move.inputs["algorithm"] == "adaptive"
+
+
+def test_too_few_are_not_called_enough() -> None:
+    """Inference time calls for one process, interaction time for three."""
+    late = Measured(0.5 * TICK, 0.5 * TICK, 200, 3.0 * TICK, 0.6)
+    move, *_ = decided(1, lambda second: late, 10, Limits(TICK, "adaptive", 2))
+    assert move.why.endswith("2 processes are the most that may run here")
+
+
+def test_a_number_beyond_which_nothing_helped_is_not_called_enough() -> None:
+    late, well = (
+        Measured(x * TICK, x * TICK, 200, between * TICK, 0.0)
+        for x, between in ((20.0, 1.3), (14.5, 1.0))
+    )
+    moves = decided(20, lambda second: well if 30 < second < 110 else late, 130)
+    assert [move.after for move in moves][:4] == [25, 20, 17, 20]
+    assert moves[3].why.endswith("20 processes are the most that help here")
 
 
 def test_the_first_guess() -> None:
@@ -320,10 +301,10 @@ def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[
         mean, config.distribution, config.spread, config.seconds, slowdowns,
         np.random.default_rng(1),
     )
-    scaler, moves = AutoScaler(), list[tuple[float, Move]]()
-    limits = Limits(config.tick_seconds, config.algorithm, 256)
+    limits, moves = Limits(config.tick_seconds, config.algorithm, 256), list[tuple[float, Move]]()
     config = dataclasses.replace(config, processes=first_guess(limits))
-    result, processes, changed = simulate(config, np.random.default_rng(0)), config.processes, 0.0
+    scaler = AutoScaler(0.0, config.processes, limits)
+    result, changed = simulate(config, np.random.default_rng(0)), 0.0
     for now in range(1, int(config.seconds)):
         since = max(now - WINDOW_S, changed)
         inferred = sum(since <= action.registered_at < now for action in result.actions)
@@ -338,11 +319,11 @@ def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[
             interaction_s(result, since, now),
             lost / ran,
         )
-        move = scaler.step(float(now), processes, measured, limits)
+        move = scaler.step(float(now), measured)
         if move is not None:
             moves.append((float(now), move))
-            processes, changed = move.after, float(now)
-            event: Event = SetProcesses(float(now), processes)
+            changed = float(now)
+            event: Event = SetProcesses(changed, move.after)
             config = dataclasses.replace(config, events=(*config.events, event))
             result = simulate(config, np.random.default_rng(0))
     return result, moves
@@ -393,14 +374,11 @@ def test_processes_in_step_are_as_late_as_one_and_more_of_them_are_no_remedy(
     assert between == pytest.approx(4.9 * TICK, rel=0.01)
     limits = Limits(TICK, "unstaggered", 256)
     measured = Measured(4.9 * TICK, 4.9 * TICK, 100, between, 0.8)
-    scaler, chosen = AutoScaler(), processes
-    for at in range(300):
-        move = scaler.step(float(at), chosen, measured, limits)
-        chosen = chosen if move is None else move.after
-    assert chosen == 5
+    moves = decided(processes, lambda second: measured, 300, limits)
+    assert [move.after for move in moves] == [5] * (processes != 5)
 
 
-def test_slots_give_back_what_they_do_not_need() -> None:
+def test_surplus_processes_are_given_back_with_slots() -> None:
     """Actions reach the world once a tick at most: that says nothing about what is to spare."""
     model = Model(constant(4.9), Limits(TICK, "maximum-time", 256))
     model.run(20.0)

@@ -1,4 +1,4 @@
-"""What becomes of checkpoints that were asked for."""
+"""Requests for checkpoints, and how each is answered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(number: int | None, **details: Any) -> dict[str, Any]:
     return {"file": f"checkpoint {number}", "request": number, **details}
 
 
-def test_a_checkpoint_answers_all_who_asked_before_it_was_begun() -> None:
+def test_a_checkpoint_answers_all_requests_before_it() -> None:
     """A learner that finds several requests writes once, and names the newest."""
     asked = requests()
     first, second, third = (asked.begin(number, {}, HANDLES) for number in (1, 2, 3))
@@ -33,7 +33,7 @@ def test_a_checkpoint_answers_all_who_asked_before_it_was_begun() -> None:
     assert third() == {"file": "checkpoint 3", "replay": False}
 
 
-def test_each_is_answered_with_the_first_that_was_begun_after_it() -> None:
+def test_each_request_is_answered_by_the_first_checkpoint_after_it() -> None:
     asked = requests()
     first = asked.begin(1, {}, HANDLES)
     asked.note(written(0, reason="written for nobody, before it"))
@@ -46,7 +46,7 @@ def test_each_is_answered_with_the_first_that_was_begun_after_it() -> None:
         second()
 
 
-def test_a_replay_that_cannot_be_written_is_told_beside_the_checkpoint_that_is() -> None:
+def test_a_replay_that_cannot_be_written_is_reported_with_the_checkpoint() -> None:
     asked = requests(outcome={"failed": "no room"})
     wait = asked.begin(1, {"replay": True}, HANDLES)
     asked.note(written(1))
@@ -54,7 +54,7 @@ def test_a_replay_that_cannot_be_written_is_told_beside_the_checkpoint_that_is()
         wait()
 
 
-def test_what_is_written_later_for_nobody_does_not_change_the_answer() -> None:
+def test_a_later_checkpoint_without_a_request_does_not_change_the_answer() -> None:
     asked = requests()
     wait = asked.begin(1, {}, HANDLES)
     asked.note(written(1))
@@ -68,5 +68,4 @@ def test_few_outcomes_are_kept() -> None:
     for number in range(1, 100):
         asked.note(written(number))
     asked.note(written(None))
-    assert len(asked._written) == KEPT
     assert early() == {"file": f"checkpoint {100 - KEPT}", "replay": False}

@@ -1,4 +1,4 @@
-"""The processes of a run: what their own functions say; their lives are tested with the daemon."""
+"""The processes of a run, without real ones: time limits, messages, deaths."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from rtagent.supervisor.children import (
 )
 from rtagent.supervisor.status import Report
 from tests.conftest import eventually
+from tests.supervisor.test_child import FakeProcess
 
 ENV = EnvConfig(step_limit_s=20.0, reset_limit_s=40.0)
 
@@ -69,7 +70,7 @@ def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
             child.kill()
 
 
-def test_nobody_is_not_stopped_and_computes_nothing() -> None:
+def test_no_process_is_neither_stopped_nor_computing() -> None:
     assert not is_stopped(None)
     assert not is_computing(None)
 
@@ -84,16 +85,12 @@ def children_of(metrics: ProcessMetrics, start: Any) -> Children:
     return Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
 
 
-class Ward:
-    """One process, which never really exists, and the signals that it was sent."""
+class Watched:
+    """One process, which never really exists, and what it was asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-        self.metrics = new_metrics()
-        self.process = SimpleNamespace(
-            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
-        )
-        self.signals: list[int] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append(number))
+        self.metrics, self.process = new_metrics(), FakeProcess(4711)
+        self.asked = self.process.asked
         self.stopped = self.computing = False
         module = "rtagent.supervisor.children"
         monkeypatch.setattr(f"{module}.is_stopped", lambda pid: self.stopped)
@@ -102,6 +99,11 @@ class Ward:
         self.children.add(role, 0, 100.0)
         (self.child,) = self.children
         self.record = self.metrics.record(role, 0)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        monkeypatch.setattr(
+            self.children._report, "event",
+            lambda kind, **details: self.told.append((kind, details)),
+        )
 
     def beat(self, at: float) -> None:
         self.record.heartbeat_ns = int(at * 1e9)
@@ -118,47 +120,68 @@ class Ward:
 def test_a_learner_that_leaves_may_finish_its_last_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ward = Ward(monkeypatch, "learner")
-    ward.child.stop(101.0)
-    ward.record.writing = 1
-    ward.look(100.0 + LAST_CHECKPOINT_S)
-    assert ward.signals == []
-    ward.look(102.0 + LAST_CHECKPOINT_S)
-    assert ward.signals == [signal.SIGKILL]
-    # Whoever writes nothing has as long as everybody.
-    other = Ward(monkeypatch, "learner")
-    other.child.stop(101.0)
-    other.look(107.0)
-    assert other.signals == [signal.SIGKILL]
+    watched = Watched(monkeypatch, "learner")
+    watched.child.stop(101.0)
+    watched.record.writing = 1
+    watched.look(100.0 + LAST_CHECKPOINT_S)
+    assert watched.asked == []
+    watched.look(102.0 + LAST_CHECKPOINT_S)
+    assert watched.asked == ["kill"]
+    watched.process.exitcode = -signal.SIGKILL
+    watched.look(102.1 + LAST_CHECKPOINT_S)
+    ((kind, details),) = watched.told
+    assert (kind, details["source"]) == ("checkpoint_failed", "learner 0")
+    assert details["reason"].startswith("the learner was killed while it wrote its last checkpoint")
 
 
-def test_a_death_is_told_as_one_after_which_it_comes_again_or_as_the_last(
+def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ward = Ward(monkeypatch, "inference")
-    told: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(
-        ward.children._report, "event", lambda kind, **details: told.append((kind, details))
-    )
-    ward.process.exitcode = -signal.SIGSEGV
-    ward.look(101.0)
-    assert ward.child.state is State.BACKOFF
-    ward.child.state = State.FAILED
-    ward.children._report_death(ward.child)
-    assert [kind for kind, _ in told] == ["died", "failed"]
-    assert told[0][1]["source"] == "inference 0"
-    assert "SIGSEGV" in told[0][1]["error"]
-    assert told[0][1]["again_in_s"] > 0.0
+    watched = Watched(monkeypatch, "learner")
+    watched.child.stop(101.0)
+    watched.look(107.0)
+    assert watched.asked == ["kill"]
+    watched.process.exitcode = -signal.SIGKILL
+    watched.look(107.1)
+    assert watched.told == []
+
+
+def test_a_death_is_reported_as_died_or_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "inference")
+    watched.process.exitcode = -signal.SIGSEGV
+    watched.look(101.0)
+    assert watched.child.state is State.BACKOFF
+    watched.child.state = State.FAILED
+    watched.children._report_death(watched.child)
+    assert [kind for kind, _ in watched.told] == ["died", "failed"]
+    died = watched.told[0][1]
+    assert died["source"] == "inference 0"
+    assert "SIGSEGV" in died["error"]
+    assert died["again_in_s"] > 0.0
+
+
+@pytest.mark.parametrize(("leaves", "told"), [(False, ["restarted"]), (True, [])])
+def test_a_restart_is_told_once_and_not_of_a_process_that_is_leaving(
+    monkeypatch: pytest.MonkeyPatch, leaves: bool, told: list[str]
+) -> None:
+    watched = Watched(monkeypatch, "inference")
+    watched.child.restarts = 1
+    if leaves:
+        watched.child.stop(101.0)
+    for _ in range(2):
+        assert list(watched.children._understand(watched.child, ["ready", {}], 102.0)) == []
+    assert [kind for kind, _ in watched.told] == told
 
 
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     metrics = new_metrics()
-    process = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
-    children = children_of(metrics, lambda pipe: process)
+    children = children_of(metrics, lambda pipe: FakeProcess(os.getpid()))
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
     for role, index in workers:
         children.add(role, index, 100.0)
-    # Whoever starts has time.
+    # A process that starts has time.
     assert children.fresh(100.0 + BOOT_LIMIT_S)
     assert not children.fresh(101.0 + BOOT_LIMIT_S)
 
@@ -173,14 +196,14 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     beat("environment", 0, 209.0)
     beat("inference", 1, 209.0)
     assert children.fresh(210.0)
-    # Whoever only watches is not missed.
+    # A recorder is not needed.
     recorder, second = children.of("recorder")[0], children.of("inference")[1]
     recorder.state = State.FAILED
     assert children.fresh(210.0)
     for state, fresh in ((State.FAILED, False), (State.BACKOFF, False), (State.RUNNING, True)):
         second.state = state
         assert children.fresh(210.0) is fresh
-    # Nobody misses those who have been sent away.
+    # Processes that were told to leave are not needed.
     children.stop(210.0)
     assert children.fresh(500.0)
 
@@ -196,62 +219,62 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
 def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     monkeypatch: pytest.MonkeyPatch, role: str, stopped: bool, silent_s: float
 ) -> None:
-    ward = Ward(monkeypatch, role)
-    ward.stopped = stopped
-    ward.child.mark_ready(100.0)
-    ward.beat(200.0)
-    ward.metrics.inference[0].estimate_s = 0.5
-    ward.look(200.0 + silent_s - 0.1)
-    assert ward.signals == []
-    ward.look(200.0 + silent_s + 0.1)
-    assert ward.signals == [signal.SIGKILL]
+    watched = Watched(monkeypatch, role)
+    watched.stopped = stopped
+    watched.child.mark_ready(100.0)
+    watched.beat(200.0)
+    watched.metrics.inference[0].estimate_s = 0.5
+    watched.look(200.0 + silent_s - 0.1)
+    assert watched.asked == []
+    watched.look(200.0 + silent_s + 0.1)
+    assert watched.asked == ["kill"]
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_learner_that_computes_has_long_and_one_that_hangs_has_not(
+def test_a_learner_that_computes_has_more_time_than_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch, ready: bool
 ) -> None:
-    ward = Ward(monkeypatch, "learner")
-    ward.computing = True
+    watched = Watched(monkeypatch, "learner")
+    watched.computing = True
     if ready:
-        ward.child.mark_ready(100.0)
-        ward.beat(200.0)
+        watched.child.mark_ready(100.0)
+        watched.beat(200.0)
     begun = 200.0 if ready else 100.0
-    ward.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
-    assert ward.signals == []
-    assert ward.children.fresh(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
-    ward.computing = False
-    ward.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
-    assert ward.signals == [signal.SIGKILL]
-    busy = Ward(monkeypatch, "learner")
+    watched.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    assert watched.asked == []
+    assert watched.children.fresh(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    watched.computing = False
+    watched.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    assert watched.asked == ["kill"]
+    busy = Watched(monkeypatch, "learner")
     busy.computing = True
     busy.look(100.0 + COMPUTING_LEARNER_LIMIT_S + 0.1)
-    assert busy.signals == [signal.SIGKILL]
+    assert busy.asked == ["kill"]
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "service"])
 def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    ward = Ward(monkeypatch, role)
-    ward.child.mark_ready(100.0)
-    ward.beat(110.0)
-    ward.metrics.environment.note_doing(Doing.RESETTING, 110_000_000_000)
-    ward.process.exitcode = 1
-    ward.look(111.0)
-    assert ward.child.state is State.BACKOFF
-    ward.process.exitcode = None
+    watched = Watched(monkeypatch, role)
+    watched.child.mark_ready(100.0)
+    watched.beat(110.0)
+    watched.metrics.environment.note_doing(Doing.RESETTING, 110_000_000_000)
+    watched.process.exitcode = 1
+    watched.look(111.0)
+    assert watched.child.state is State.BACKOFF
+    watched.process.exitcode = None
     # It starts again at once or long afterwards, and has not beaten yet.
-    ward.child.start_at = now = 110.0 + 5 * BOOT_LIMIT_S
-    ward.look(now)
-    assert ward.child.state is State.STARTING
-    ward.look(now + BOOT_LIMIT_S - 1.0)
+    watched.child.start_at = now = 110.0 + 5 * BOOT_LIMIT_S
+    watched.look(now)
+    assert watched.child.state is State.STARTING
+    watched.look(now + BOOT_LIMIT_S - 1.0)
     # Nor does what its predecessor did count once it works.
-    ward.child.mark_ready(now + BOOT_LIMIT_S - 1.0)
-    ward.look(now + BOOT_LIMIT_S)
-    assert ward.children.fresh(now + BOOT_LIMIT_S)
-    assert ward.child.busy is None
-    assert ward.signals == []
+    watched.child.mark_ready(now + BOOT_LIMIT_S - 1.0)
+    watched.look(now + BOOT_LIMIT_S)
+    assert watched.children.fresh(now + BOOT_LIMIT_S)
+    assert watched.child.busy is None
+    assert watched.asked == []
 
 
 @pytest.mark.parametrize(
@@ -262,51 +285,52 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
         (Doing.RESETTING, 40.0, "a reset has not come back for 40 s (env.reset_limit_s)"),
     ],
 )
-def test_a_world_may_take_its_time(
+def test_steps_and_resets_have_limits_of_their_own(
     monkeypatch: pytest.MonkeyPatch, doing: Doing, limit_s: float, reason: str
 ) -> None:
-    ward = Ward(monkeypatch, "environment")
-    ward.child.mark_ready(100.0)
-    ward.beat(199.0)
-    ward.metrics.environment.note_doing(doing, 200_000_000_000)
-    ward.look(200.0 + BUSY_S - 0.1)
-    assert ward.child.busy is None
-    ward.look(200.0 + limit_s - 0.1)
-    assert ward.signals == []
-    assert ward.children.fresh(200.0 + limit_s - 0.1)
-    assert ward.child.busy == (doing.name.lower() if doing else None)
-    assert ward.child.describe()["busy"] == ward.child.busy
-    ward.look(200.0 + limit_s + 0.1)
-    assert ward.signals == [signal.SIGKILL]
-    ward.process.exitcode = -signal.SIGKILL
-    ward.look(200.0 + limit_s + 0.2)
-    assert ward.child.last_error == reason
-    assert ward.child.describe()["busy"] is None
+    watched = Watched(monkeypatch, "environment")
+    watched.child.mark_ready(100.0)
+    watched.beat(199.0)
+    watched.metrics.environment.note_doing(doing, 200_000_000_000)
+    watched.look(200.0 + BUSY_S - 0.1)
+    assert watched.child.busy is None
+    watched.look(200.0 + limit_s - 0.1)
+    assert watched.asked == []
+    assert watched.children.fresh(200.0 + limit_s - 0.1)
+    assert watched.child.busy == (doing.name.lower() if doing else None)
+    assert watched.child.describe()["busy"] == watched.child.busy
+    watched.look(200.0 + limit_s + 0.1)
+    assert watched.asked == ["kill"]
+    watched.process.exitcode = -signal.SIGKILL
+    watched.look(200.0 + limit_s + 0.2)
+    assert watched.child.last_error == reason
+    assert watched.child.describe()["busy"] is None
 
 
 def test_a_stopped_environment_is_given_up_whatever_it_was_doing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ward = Ward(monkeypatch, "environment")
-    ward.child.mark_ready(100.0)
-    ward.metrics.environment.note_doing(Doing.RESETTING, 200_000_000_000)
-    ward.stopped = True
-    ward.look(202.0)
-    assert ward.signals == []
-    ward.look(202.1)
-    assert ward.signals == [signal.SIGKILL]
+    watched = Watched(monkeypatch, "environment")
+    watched.child.mark_ready(100.0)
+    watched.metrics.environment.note_doing(Doing.RESETTING, 200_000_000_000)
+    watched.stopped = True
+    watched.look(202.0)
+    assert watched.asked == []
+    watched.look(202.1)
+    assert watched.asked == ["kill"]
 
 
 MESSAGES = [
     3, None, True, "ready", [], [[]], {}, ["ready"], ["ready", {}, {}], ["failed", "x"],
     ["failed", {"error": "x"}], ["failed", {"error": 3, "boot": True}], ["event"], ["event", []],
     ["event", {"kind": None}], {"id": 1, "name": "checkpoint"}, {"id": [], "name": "x"},
-    {"id": 1, "name": {}, "arguments": {}, "by": "x"}, [{"a": "x" * 60_000}] * 1,
+    {"id": 1, "name": {}, "arguments": {}, "by": "x"}, [{"a": "x" * 60_000}],
 ]
 
 
-def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
-    metrics = new_metrics()
+def test_messages_of_wrong_shape_are_reported_once_and_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     theirs: list[Pipe] = []
 
     def start(pipe: Pipe) -> SimpleNamespace:
@@ -315,9 +339,8 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
 
     sentinel, other = os.pipe(), os.pipe()
     told: list[str] = []
-    report = Report("run", VirtualClock())
-    report.event = lambda kind, **details: told.append(kind)  # type: ignore[method-assign]
-    children = Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
+    children = children_of(new_metrics(), start)
+    monkeypatch.setattr(children._report, "event", lambda kind, **details: told.append(kind))
     children.add("environment", 0, 100.0)
     for message in MESSAGES:
         theirs[0].send(message)
@@ -336,20 +359,16 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
         os.close(each)
 
 
-def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None:
-    metrics = new_metrics()
-    process = SimpleNamespace(
-        pid=os.getpid(), exitcode=None, failure=None, join=lambda: None, close=lambda: None
-    )
-    said = []
+def test_the_last_message_of_a_dead_process_is_read() -> None:
+    process, said = FakeProcess(4711), []
 
-    def start(pipe: Pipe) -> SimpleNamespace:
+    def start(pipe: Pipe) -> FakeProcess:
         news = [["event", {"kind": "world", "number": n}] for n in range(MOST_AT_ONCE + 20)]
         last = ["failed", {"error": "ValueError: last", "boot": False}]
         said.extend(pipe.send(message) for message in [*news, last])
         return process
 
-    children = children_of(metrics, start)
+    children = children_of(new_metrics(), start)
     children.add("environment", 0, 100.0)
     (child,) = children
     process.exitcode = 1
@@ -360,22 +379,22 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "learner", "service"])
-def test_after_a_pause_of_everybody_nobody_is_late(
+def test_after_a_pause_of_all_processes_none_is_late(
     monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    ward = Ward(monkeypatch, role)
-    ward.child.mark_ready(100.0)
-    ward.beat(100.0)
+    watched = Watched(monkeypatch, role)
+    watched.child.mark_ready(100.0)
+    watched.beat(100.0)
     # Stopped, and going on, all together.
     for now in (100.0, 100.1, 190.0):
-        ward.step(now)
-    assert ward.signals == []
-    # Whoever stays silent after that is late from then on.
+        watched.step(now)
+    assert watched.asked == []
+    # After that, silence counts again.
     now = 190.0
-    while now < 190.0 + BOOT_LIMIT_S + 0.5 and not ward.signals:
+    while now < 190.0 + BOOT_LIMIT_S + 0.5 and not watched.asked:
         now += 0.1
-        ward.step(now)
-    assert ward.signals == [signal.SIGKILL]
+        watched.step(now)
+    assert watched.asked == ["kill"]
     limit = {"environment": 2.04, "inference": 2.0, "learner": BOOT_LIMIT_S, "service": 10.0}[role]
     assert now - 190.0 == pytest.approx(limit, abs=0.2)
 
@@ -389,10 +408,10 @@ def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
 def test_a_process_that_is_leaving_gets_the_time_of_a_pause_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ward = Ward(monkeypatch, "learner")
-    ward.children.stop(100.0)
+    watched = Watched(monkeypatch, "learner")
+    watched.children.stop(100.0)
     for now in (100.0, 100.9, 160.9, 161.5):
-        ward.step(now)
-    assert ward.signals == []
-    ward.step(162.2)
-    assert ward.signals == [signal.SIGTERM]
+        watched.step(now)
+    assert watched.asked == []
+    watched.step(162.2)
+    assert watched.asked == ["terminate"]

@@ -1,4 +1,4 @@
-"""Carrying out commands, with everything around it played by the test."""
+"""Carrying out commands, with stubs of everything around the handler."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_change_is_ordered_once_and_told(
 
 
 @pytest.mark.parametrize("where", ["budget", "reserve"])
-def test_of_a_change_of_several_sections_nothing_is_made_where_one_is_refused(
+def test_a_change_of_several_sections_is_refused_whole(
     stage: Stage, where: str
 ) -> None:
     stage.refusing[where] = UserError("not possible")
@@ -135,7 +135,7 @@ def test_of_a_change_of_several_sections_nothing_is_made_where_one_is_refused(
     assert not {"control", "budget", "event"} & set(stage.done)
 
 
-def test_a_default_action_that_the_environment_does_not_have_is_refused_with_what_comes_with_it(
+def test_a_bad_default_action_is_refused_with_the_whole_change(
     stage: Stage,
 ) -> None:
     desired = stage.desired.current
@@ -168,7 +168,7 @@ def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_ou
         stage.command("dance", {}).result(0)
 
 
-def test_who_waits_behind_a_command_that_fails_inside_is_answered(stage: Stage) -> None:
+def test_commands_behind_one_that_fails_unexpectedly_are_carried_out(stage: Stage) -> None:
     stage.refusing["reset_failed"] = KeyError("what")
     changes = {"inference": {"processes": 2}}, {"r3": {"memory_budget_mb": 900}}
     results = [stage.inbox.put("set", each) for each in changes]
@@ -269,7 +269,7 @@ def test_inference_that_has_failed_is_no_error_of_rtagent_itself(stage: Stage) -
          "r3.mode = 'step' does not fit"),
     ],
 )
-def test_what_a_policy_with_a_state_does_not_go_with_is_refused_later_too(
+def test_settings_that_do_not_fit_a_recurrent_policy_are_refused_while_it_runs(
     stage: Stage, config: dict[str, Any], section: str, changes: dict[str, Any], said: str
 ) -> None:
     stage.desired.put(replace(stage.desired.current, config=parse_config(config)))

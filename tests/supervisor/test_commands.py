@@ -1,4 +1,4 @@
-"""Commands: each is taken once, and nobody waits for an answer that never comes."""
+"""Commands: each is taken once, and each gets an answer."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
     ]
 
 
-def test_service_that_is_gone_hurts_nobody(
+def test_an_answer_to_a_service_that_is_gone_is_dropped(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(answer: Any) -> None:
@@ -132,9 +132,12 @@ def test_command_after_the_end_is_refused(inbox: Inbox) -> None:
 # ---- changes that take their time
 
 
+Pending = tuple[PendingChanges, Result, list[Any]]
+"""A change, its result, and a list whose last element is what is in force."""
+
+
 @pytest.fixture
-def pending() -> tuple[PendingChanges, Result, list[Any]]:
-    """A change, its result, and what is in force: its last element."""
+def pending() -> Pending:
     changes, result, in_force = PendingChanges(), Result(), [None]
 
     def look() -> dict[str, Any] | None:
@@ -146,7 +149,7 @@ def pending() -> tuple[PendingChanges, Result, list[Any]]:
     return changes, result, in_force
 
 
-def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_in_force(pending: Pending) -> None:
     changes, result, in_force = pending
     changes.settle(1.0)
     assert not result.done()
@@ -157,7 +160,7 @@ def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> N
     changes.settle(3.0)
 
 
-def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_that_takes_too_long(pending: Pending) -> None:
     changes, result, _ = pending
     changes.settle(CHANGE_LIMIT_S)
     assert not result.done()
@@ -166,9 +169,7 @@ def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[
         result.result(0)
 
 
-def test_a_pause_of_everybody_takes_no_time_from_a_change(
-    pending: tuple[PendingChanges, Result, list[Any]],
-) -> None:
+def test_a_pause_of_all_processes_extends_the_limit_of_a_change(pending: Pending) -> None:
     changes, result, _ = pending
     changes.postpone(50.0)
     changes.settle(CHANGE_LIMIT_S + 50.0)
@@ -177,7 +178,7 @@ def test_a_pause_of_everybody_takes_no_time_from_a_change(
     assert result.done()
 
 
-def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_change_that_fails(pending: Pending) -> None:
     changes, result, in_force = pending
     in_force.append(UserError("inference 1 failed: out of memory"))
     changes.settle(1.0)
@@ -208,18 +209,11 @@ def test_change_may_have_a_limit_of_its_own() -> None:
         ([State.RUNNING, State.RUNNING], 1, False),
     ],
 )
-def test_whether_as_many_run_as_are_wanted(states: list[State], count: int, so_many: bool) -> None:
+def test_whether_the_wanted_number_runs(states: list[State], count: int, so_many: bool) -> None:
     assert running(workers(*states), count) is so_many
 
 
-def test_one_that_failed_is_named() -> None:
-    children = workers(State.RUNNING, State.FAILED)
-    children[1].last_error = "out of memory"
-    with pytest.raises(NotInForce, match="it stays, but inference 1 failed: out of memory; "):
-        running(children, 2)
-
-
-def test_those_on_their_way_are_named_with_their_states() -> None:
+def test_processes_in_transition_are_named_with_their_states() -> None:
     assert on_their_way(workers(State.RUNNING, State.STOPPED)) == ""
     two = workers(State.STARTING, State.RUNNING, State.BACKOFF)
     assert on_their_way(two) == "inference 0 (starting), inference 2 (backoff)"
@@ -227,7 +221,7 @@ def test_those_on_their_way_are_named_with_their_states() -> None:
     assert many.endswith("inference 2 (starting) and 2 more")
 
 
-def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+def test_open_changes_at_the_end(pending: Pending) -> None:
     changes, result, _ = pending
     changes.close()
     with pytest.raises(UserError, match="the daemon has stopped"):

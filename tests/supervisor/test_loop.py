@@ -1,4 +1,4 @@
-"""The order of what a step of the supervisor does, with everything around it played by the test."""
+"""The order of the duties in a step of the supervisor, with stubs of everything around it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rtagent.supervisor.child import State
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.loop import Loop
+from tests.supervisor.test_child import FakeProcess
 from tests.supervisor.test_children import ENV, new_metrics
 
 
@@ -23,12 +24,12 @@ class Played:
         report: Any = SimpleNamespace(
             event=lambda kind, **details: self.told.append(kind), write=lambda *ignored: None
         )
-        self.process = SimpleNamespace(
-            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
-        )
+        self.process = FakeProcess(4711)
         self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
-        children = Children(new_metrics(), lambda *key: self._start, report, 0.02, 0, ENV)
-        # What it says is no matter here.
+        children = Children(
+            new_metrics(), lambda *key: lambda pipe: self.process, report, 0.02, 0, ENV
+        )
+        # Its messages do not matter here.
         children.listen = lambda *ignored: iter(())  # type: ignore[method-assign]
         children.add("inference", 0, clock.now())
         (self.child,) = children
@@ -50,12 +51,8 @@ class Played:
         systemd: Any = SimpleNamespace(step=lambda *ignored: None)
         self.loop = Loop(run, systemd)
 
-    def _start(self, pipe: Any) -> Any:
-        return self.process
-
-
-def test_who_leaves_before_it_is_sent_away_at_the_end_has_not_died() -> None:
-    """A signal to the whole group reaches a process sooner than a step reaches its order."""
+def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
+    """A signal to the whole group may end a process before the step that tells it to leave."""
     played = Played()
     played.inbox.stop_requested = True
     played.process.exitcode = 0

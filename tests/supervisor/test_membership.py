@@ -1,4 +1,4 @@
-"""Who takes part in staggering, as processes start, die and start again."""
+"""The members of the staggering, as processes start, die and are restarted."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def scene() -> Scene:
     return Scene(SimpleNamespace(stagger=state, claim_lock=FakeLock()), children)
 
 
-def test_whoever_acts_takes_part(scene: Scene) -> None:
+def test_processes_that_act_are_members(scene: Scene) -> None:
     assert scene.follow() == (0, 1, 2)
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_nobody_takes_part_before_it_is_ready(scene: Scene, restarts: int) -> None:
+def test_a_process_that_is_not_ready_is_no_member(scene: Scene, restarts: int) -> None:
     child = scene.children[1]
     for state in (State.BACKOFF, State.STARTING, State.FAILED, State.STOPPING, State.STOPPED):
         child.state, child.restarts = state, restarts
@@ -75,19 +75,19 @@ def test_new_processes_get_slots_once_they_act(scene: Scene) -> None:
     scene.children.append(Child("inference", 3, lambda pipe: None, state=State.STARTING))
     generation = scene.world.stagger.load().generation
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2)
-    # The slots of those who act stay where they are.
+    # The slots of the processes that act stay where they are.
     assert scene.world.stagger.load().generation == generation
     scene.children[3].state = State.RUNNING
     assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2, 3)
 
 
-def test_the_ring_stays_while_nobody_acts(scene: Scene) -> None:
+def test_the_members_stay_while_no_process_acts(scene: Scene) -> None:
     for child in scene.children:
         child.state = State.STARTING
     assert scene.follow() == (0, 1, 2)
 
 
-def test_another_algorithm_starts_over_with_those_who_act(scene: Scene) -> None:
+def test_another_algorithm_starts_over_with_the_processes_that_act(scene: Scene) -> None:
     scene.children[0].state = State.BACKOFF
     assert set(scene.follow(with_changes(DESIRED, inference={"algorithm": "adaptive"}))) == {1, 2}
     assert scene.world.stagger.algorithm == "adaptive"

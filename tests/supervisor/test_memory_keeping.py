@@ -1,4 +1,4 @@
-"""What the coordinator decides is carried out, and a lack of memory is told once."""
+"""The coordinator's decisions are carried out, and a lack of memory is reported once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stage:
         self.told.append(details["error"])
 
 
-def test_the_coordinator_hears_whether_the_rings_have_followed() -> None:
+def test_the_coordinator_is_told_whether_the_rings_are_settled() -> None:
     stage = Stage()
     stage.left = 2
     assert [stage.keeping.step(0.0, DESIRED) for _ in range(2)] == [None, None]

@@ -45,14 +45,14 @@ def refuse(*ignored: Any, name: str) -> None:
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-PAST: Any = object()
+SAVED: Any = object()
 HANDLES: Any = None
 
 
 @pytest.mark.process
 def test_a_restore_ends_when_the_run_is_to_stop(keeping: ReplayKeeping) -> None:
     looks = iter([False, True])
-    keeping.begin(PAST, HANDLES, 10, lambda: next(looks))
+    keeping.fill(SAVED, HANDLES, 10, lambda: next(looks))
     assert not keeping.busy
     assert keeping.outcome == {"failed": "given up"}
 
@@ -75,7 +75,7 @@ def test_a_refused_process_is_a_failed_save(
     assert keeping.poll()
     assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
     with pytest.raises(UserError, match="cannot be restored: no process"):
-        keeping.begin(PAST, HANDLES, 10, lambda: False)
+        keeping.fill(SAVED, HANDLES, 10, lambda: False)
 
 
 class Process:
@@ -106,7 +106,7 @@ class Stage:
         return self.process
 
     def after(self, seconds: float) -> list[str]:
-        """What the process has been told after some time more."""
+        """Everything that was asked of the process, after some more time."""
         self.clock.advance(seconds)
         self.keeping.poll()
         return self.process.asked
@@ -117,7 +117,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_a_saver_that_has_said_how_it_went_and_does_not_leave_is_not_waited_for(
+def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
     stage: Stage,
 ) -> None:
     stage.pipe.send(["saved", {"ticks": 5}])
@@ -151,7 +151,7 @@ def test_a_pause_of_the_whole_daemon_is_no_silence(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("message", [3, [], ["saved"], ["saved", 5], {"saved": {}}, ["failed", {}]])
-def test_what_a_saver_says_in_another_shape_is_no_outcome(stage: Stage, message: Any) -> None:
+def test_a_message_of_wrong_shape_is_no_outcome(stage: Stage, message: Any) -> None:
     stage.pipe.send(message)
     assert stage.after(0.1) == []
     stage.process.exitcode = 1

@@ -3,96 +3,139 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import pytest
 
 from rtagent import load_config
 from rtagent.clock import VirtualClock
-from rtagent.config import InferenceConfig
+from rtagent.config import Config
 from rtagent.memory.process_metrics import Registration
 from rtagent.memory.world import World, WorldMemory
+from rtagent.supervisor.autoscaler import Move
 from rtagent.supervisor.child import Child, State
-from rtagent.supervisor.scaling import Scaling, first_number, limits_of
+from rtagent.supervisor.scaling import Scaling, limits_of
 from tests.conftest import Runtimes, eventually, make_blueprint
 
 TICK_S = 1 / 60
 
 
-def inference(*settings: str) -> InferenceConfig:
-    return load_config(overrides=[f"inference.{setting}" for setting in settings]).inference
+def config(*settings: str) -> Config:
+    return load_config(overrides=settings)
 
 
 def test_the_deadline_is_one_tick_unless_it_is_set() -> None:
-    assert limits_of(inference(), TICK_S).deadline_s == TICK_S
-    assert limits_of(inference("action_deadline_ms=50"), TICK_S).deadline_s == 0.05
+    assert limits_of(config(), TICK_S, 99).deadline_s == TICK_S
+    assert limits_of(config("inference.action_deadline_ms=50"), TICK_S, 99).deadline_s == 0.05
 
 
-def test_cores_are_the_limit_unless_latency_is_injected() -> None:
-    assert limits_of(inference(), TICK_S).most == len(os.sched_getaffinity(0))
-    assert limits_of(inference("injected_latency_ms=80"), TICK_S).most == 256
+@pytest.mark.parametrize(
+    "waits", ["inference.injected_latency_ms=80", "policy.remote=ws://127.0.0.1:1"]
+)
+def test_cores_are_the_limit_unless_inference_waits_and_the_machine_has_room(waits: str) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert limits_of(config(), TICK_S, 256).most == cores
+    for room, most in ((256, 256), (12, 12), (-3, 1)):
+        assert limits_of(config(waits, "learning.processes=0"), TICK_S, room).most == most
+        assert limits_of(config(), TICK_S, room).most == min(most, cores)
 
 
-def test_who_waits_for_a_policy_server_keeps_no_core_busy() -> None:
-    assert limits_of(inference(), TICK_S, waits=True).most == 256
-    assert limits_of(inference(), TICK_S, 12, waits=True).most == 12
+class Run:
+    """Some inference processes that never exist, with latency injected: cores are no limit."""
+
+    def __init__(self, processes: int, latency_ms: int) -> None:
+        self.processes = processes
+        self.settings = f"inference.injected_latency_ms={latency_ms}", "replay.capacity=2048"
+        self.set("inference.processes=auto")
+        self.memory, self.clock = WorldMemory(self.config, make_blueprint()), VirtualClock(100.0)
+        self.world = World(self.memory.handles)
+        self.scaling = Scaling(self.world, self.clock)
+
+    def set(self, *settings: str) -> None:
+        """Change the configuration."""
+        self.config = config("inference.processes=auto", *self.settings, *settings)
+
+    def act(self, seconds: int, took_ms: int, room: int = 99) -> int:
+        """Act for some seconds, and follow the moves; the number of processes after that."""
+        for _ in range(seconds):
+            for tenth in range(10):
+                self.infer(self.clock.now() + tenth / 10, took_ms)
+            self.clock.advance(1.0)
+            move = self.step(room)
+            if move is not None:
+                self.processes = move.after
+        return self.processes
+
+    def infer(self, at_s: float, took_ms: int) -> None:
+        """Each process registers an action."""
+        for record in self.world.metrics.inference[: self.processes]:
+            record.registrations.append(Registration(int(at_s * 1e9), took_ms * 1_000_000, 0))
+
+    def step(self, room: int) -> Move | None:
+        running = [
+            Child("inference", index, lambda pipe: None, State.RUNNING)
+            for index in range(self.processes)
+        ]
+        return self.scaling.step(self.clock.now(), self.config, self.processes, running, room)
+
+    def close(self) -> None:
+        self.world.close()
+        self.memory.close()
 
 
-def test_no_more_than_the_machine_has_room_for() -> None:
-    assert limits_of(inference("injected_latency_ms=80"), TICK_S, 12).most == 12
-    assert limits_of(inference(), TICK_S, 1).most == 1
-    assert limits_of(inference(), TICK_S, -3).most == 1
+def test_new_limits_count_at_once() -> None:
+    with closing(Run(2, latency_ms=1)) as run:
+        assert run.act(10, took_ms=100) == 6
+        run.set("inference.action_deadline_ms=50")
+        assert run.act(4, took_ms=100) in (2, 3)
+        run.set("inference.algorithm=maximum-time")
+        assert run.act(4, took_ms=100) == 6
+        assert run.act(1, took_ms=100, room=4) == 4
 
 
-def test_a_given_number_is_not_touched() -> None:
-    assert first_number(inference("processes=7"), TICK_S) == 7
-    assert 1 <= first_number(inference("processes=auto"), TICK_S) <= 2
+def test_a_number_changed_by_hand_is_corrected_at_once() -> None:
+    with closing(Run(2, latency_ms=1)) as run:
+        run.act(10, took_ms=100)
+        run.processes = 20
+        assert run.act(4, took_ms=100) in (6, 7)
+        by_hand = run.processes
+        run.set(f"inference.processes={by_hand}")
+        assert run.act(10, took_ms=20) == by_hand
+        run.set()
+        assert run.act(4, took_ms=20) in (2, 3)
+
+
+def test_what_was_seen_before_a_pause_counts_no_more() -> None:
+    with closing(Run(6, latency_ms=1)) as run:
+        assert run.act(100, took_ms=100) == 6
+        assert run.act(10, took_ms=20) == 6, "fewer only after a quiet minute"
+        run.scaling.start_anew()
+        assert run.act(4, took_ms=20) in (2, 3)
 
 
 def test_what_was_measured_before_a_change_counts_no_more() -> None:
-    # Latency is injected, so that the number of cores is no limit.
-    settings = ("processes=auto", "injected_latency_ms=1")
-    wanted = [f"inference.{each}" for each in settings]
-    config = load_config(overrides=[*wanted, "replay.capacity=2048"])
-    memory, clock = WorldMemory(config, make_blueprint()), VirtualClock(100.0)
-    world = World(memory.handles)
-    workers = [Child("inference", index, lambda pipe: None, State.RUNNING) for index in range(4)]
-    scaling = Scaling(world, clock)
-
-    def infer(at_s: float, took_ms: int) -> None:
-        for record in world.metrics.inference[:4]:
-            record.registrations.append(Registration(int(at_s * 1e9), took_ms * 1_000_000, 0))
-
-    for step in range(20):
-        infer(98.0 + step / 10, 300)
-    assert scaling.step(100.0, config.inference, 4, workers, room=4) is None
-    for step in range(1, 25):
-        infer(100.0 + step / 10, 5)
-    clock.advance(2.5)
-    move = scaling.step(clock.now(), config.inference, 4, workers, room=4)
+    with closing(Run(4, latency_ms=1)) as run:
+        for step in range(20):
+            run.infer(98.0 + step / 10, 300)
+        assert run.step(room=4) is None
+        for step in range(1, 25):
+            run.infer(100.0 + step / 10, 5)
+        run.clock.advance(2.5)
+        move = run.step(room=4)
     assert move is not None
     assert (move.inputs["inference_ms"], move.after) == (5.0, 1)
-    world.close()
-    memory.close()
 
 
 def test_slow_inferences_are_looked_for_as_far_back_as_it_takes() -> None:
-    settings = ("inference.processes=auto", "inference.injected_latency_ms=6000")
-    config = load_config(overrides=[*settings, "replay.capacity=2048"])
-    memory, clock = WorldMemory(config, make_blueprint()), VirtualClock(100.0)
-    world = World(memory.handles)
-    workers = [Child("inference", index, lambda pipe: None, State.RUNNING) for index in range(2)]
-    scaling, move = Scaling(world, clock), None
-    for _ in range(60):
-        clock.advance(1.0)
-        if clock.now() % 6.0 == 0.0:
-            for record in world.metrics.inference[:2]:
-                at_ns = int(clock.now() * 1e9)
-                record.registrations.append(Registration(at_ns, 6_000_000_000, 0))
-        move = move or scaling.step(clock.now(), config.inference, 2, workers, room=200)
+    move = None
+    with closing(Run(2, latency_ms=6000)) as run:
+        for _ in range(60):
+            run.clock.advance(1.0)
+            if run.clock.now() % 6.0 == 0.0:
+                run.infer(run.clock.now(), 6000)
+            move = move or run.step(room=200)
     assert move is not None
     assert move.after > 100
-    world.close()
-    memory.close()
 
 
 @pytest.mark.process

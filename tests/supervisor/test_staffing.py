@@ -9,7 +9,7 @@ from rtagent.supervisor.staffing import ENTRIES, entry
 
 
 @pytest.mark.parametrize("role", ENTRIES)
-def test_a_role_runs_the_same_wherever_is_learned_but_the_learner(role: str) -> None:
+def test_learning_in_a_cluster_replaces_the_learner_alone(role: str) -> None:
     here, cluster = load_config(), load_config(overrides=["learning.where=cluster"])
     assert entry(role, here) == ENTRIES[role]
     gateway = "rtagent.cluster.gateway:run"

@@ -136,7 +136,7 @@ def test_a_directory_of_another_user_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_private_file_is_read_unless_somebody_else_has_put_it_there(tmp_path: Path) -> None:
+def test_a_private_file_is_read_if_its_owner_has_put_it_there(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("x" * 9000)
     assert read_private(path, "go away") == b"x" * 4096
@@ -165,11 +165,6 @@ def test_a_file_of_another_user_than_its_directory_s_is_refused(tmp_path: Path) 
     assert read_private(path, "go away") == b"x" * 64
 
 
-def test_release_without_an_announcement(tmp_path: Path) -> None:
-    StateDir(tmp_path).release()
-    StateDir(tmp_path).release()
-
-
 def test_path_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -179,22 +174,22 @@ def test_path_that_cannot_be_used(tmp_path: Path) -> None:
         assert "--state-dir" in str(caught.value)
 
 
-def test_whether_it_is_held_is_asked_of_the_lock(tmp_path: Path) -> None:
+def test_the_lock_says_whether_a_directory_is_held(tmp_path: Path) -> None:
     assert is_held(tmp_path) is None
     held = StateDir(tmp_path)
     assert is_held(tmp_path) is True
     held.release()
     assert is_held(tmp_path) is False
-    # Who asks does not keep anybody out.
+    # Asking does not keep a daemon out.
     StateDir(tmp_path).release()
 
 
-def test_who_only_asks_does_not_keep_a_daemon_from_starting(
+def test_asking_whether_it_is_held_does_not_keep_a_daemon_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     StateDir(tmp_path).release()
     descriptor = os.open(tmp_path / "lock", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    # Who asks is done while the daemon waits to look again.
+    # The other process lets go while the daemon waits to try again.
     monkeypatch.setattr(time, "sleep", lambda seconds: os.close(descriptor))
     StateDir(tmp_path).release()

@@ -51,6 +51,14 @@ class Run:
     def roles(self, *roles: dict[str, Any]) -> None:
         self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
 
+    def running(self, inference: int, learner: int = 0) -> None:
+        """Have so many processes of each role run."""
+        self.roles(*(
+            {"role": role, "index": index, "pid": 7 + index, "state": "running", "restarts": 0}
+            for role, count in (("inference", inference), ("learner", learner))
+            for index in range(count)
+        ))
+
     def begin(self) -> None:
         self.metrics.environment.anchor_ns = START_NS
 

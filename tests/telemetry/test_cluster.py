@@ -52,7 +52,7 @@ def test_before_the_gateway_has_written_nothing_is_known() -> None:
 
 
 def _of_a_moment(found: Cluster) -> set[float | None]:
-    """What OF_A_MOMENT names in the document, as it is told."""
+    """The values of the figures that OF_A_MOMENT names."""
     traffic = vars(found.bytes_per_sample).items()
     told = vars(found) | {f"bytes_{way}_per_sample": value for way, value in traffic}
     return {told[name] for name in OF_A_MOMENT}

@@ -35,10 +35,7 @@ WHICH = {"id", "index", "pid"}
 @pytest.fixture(scope="module")
 def collected() -> Stats:
     run = Run(learning={"where": "cluster"})
-    run.roles(
-        {"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0},
-        {"role": "learner", "index": 0, "pid": 8, "state": "running", "restarts": 0},
-    )
+    run.running(inference=1, learner=1)
     run.begin()
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
@@ -48,7 +45,7 @@ def collected() -> Stats:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_is_collected_is_of_the_declared_types(collected: Stats, begun: bool) -> None:
+def test_collected_values_are_of_the_declared_types(collected: Stats, begun: bool) -> None:
     document = as_json(collected if begun else Run().reader.read())
     sources = [(entries(Stats), document)]
     if begun:
@@ -77,7 +74,7 @@ def test_json_and_back(collected: Stats) -> None:
     assert as_json(from_json(Stats, example(Stats))) == example(Stats)
 
 
-def test_what_a_daemon_does_not_tell_is_none() -> None:
+def test_figures_that_a_daemon_does_not_have_are_none() -> None:
     found = from_json(Stats, {"clock": {"ticks": 3, "of_a_later_version": 1}, "actions": None})
     assert found.clock.ticks == 3
     assert found.clock.lateness_us.p99 is None
@@ -113,7 +110,7 @@ def test_a_name_and_its_unit_agree(entry: Entry) -> None:
         assert (entry.figure.metric or "").endswith("_seconds")
 
 
-def test_figures_of_one_metric_share_their_help_and_are_told_apart() -> None:
+def test_figures_of_one_metric_share_their_help_and_differ_in_labels() -> None:
     metrics: dict[str, list[Figure]] = {}
     for entry in EVERY_FIGURE:
         if entry.figure.metric:
@@ -126,7 +123,7 @@ def test_figures_of_one_metric_share_their_help_and_are_told_apart() -> None:
         assert len({str(each) for each in labels}) == len(labels)
 
 
-def test_the_trend_s_texts_tell_its_constants() -> None:
+def test_the_texts_of_the_trend_name_its_constants() -> None:
     figures = [each.figure for each in entries(Trend)]
     texts = " ".join(f"{each.meaning} {each.none}" for each in figures)
     assert texts.count(f"fewer than {LEAST_EPISODES}") == 1 + len(figures)

@@ -27,16 +27,16 @@ from rtagent.telemetry.learning_curve import (
 
 
 def figures(
-    updates: float, loss: float | None = 0.5, ratio: float | None = None, batch_size: int = 32
-) -> dict:
+    loss: float | None = 0.5, ratio: float | None = None, batch_size: int = 32
+) -> dict[str, Any]:
     return {
-        "learning": {"updates": updates, "loss": loss, "batch_size": batch_size},
+        "learning": {"loss": loss, "batch_size": batch_size},
         "actions": {"inaction_fraction_60s": 0.015, "delay_ticks": {"mean": 2.5}},
         "r3": {"time_ratio": ratio, "data_ratio": ratio},
     }
 
 
-def history_of(moments: Iterable[dict]) -> History:
+def history_of(moments: Iterable[dict[str, Any]]) -> History:
     """A moment each second."""
     history = History(1.0)
     for second, each in enumerate(moments):
@@ -46,7 +46,7 @@ def history_of(moments: Iterable[dict]) -> History:
 
 def panels_of(folder: Path, history: History, episodes: int = 0) -> int:
     """How many a drawn picture has."""
-    columns = np.arange(3.0 * episodes).reshape(3, episodes)
+    columns = np.arange(2.0 * episodes).reshape(2, episodes)
     draw(folder / "learning.png", "a run", Episodes(*columns), history)
     with Image.open(folder / "learning.png") as picture:
         assert picture.width == 960
@@ -62,18 +62,17 @@ def test_moving_mean(values: list[float], window: int) -> None:
 
 def test_a_history_keeps_what_is_known() -> None:
     history = History(1.0)
-    history.add(0.0, figures(0, None))
-    history.add(0.5, figures(1, 9.0))
-    history.add(1.0, figures(2, 0.25))
-    history.add(2.0, figures(3, float("nan")))
+    # The second comes too soon.
+    for second, loss, size in ((0.0, None, 8), (0.5, 9.0, 9), (1.0, 0.25, 10), (2.0, np.nan, 11)):
+        history.add(second, figures(loss, batch_size=size))
     assert [list(each) for each in history.series("loss")] == [[1.0], [0.25]]
-    assert [list(each) for each in history.series("updates")] == [[0.0, 1.0, 2.0], [0.0, 2.0, 3.0]]
+    assert [list(each) for each in history.series("batch_size")] == [[0.0, 1.0, 2.0], [8, 10, 11]]
     assert len(history.series("time_ratio")[0]) == 0
 
 
 def test_a_history_of_any_length_stays_small_and_covers_all_of_it() -> None:
     length = 20 * MOST_SAMPLES
-    seconds, _ = history_of(map(figures, range(length))).series("updates")
+    seconds, _ = history_of(map(figures, range(length))).series("loss")
     assert MOST_SAMPLES / 4 < len(seconds) <= MOST_SAMPLES
     assert seconds[0] == 0.0
     assert seconds[-1] > 0.95 * length
@@ -87,36 +86,34 @@ def test_episodes_are_read(tmp_path: Path) -> None:
     found = read_episodes(path)
     assert list(found.seconds) == [1.0, 2.0]
     assert list(found.returns) == [1.5, -2.0]
-    assert list(found.lengths) == [60.0, 61.0]
 
 
-@pytest.mark.parametrize("episodes", [0, 1, 50])
-@pytest.mark.parametrize("ratio", [None, 0.5])
+@pytest.mark.parametrize(
+    ("episodes", "loss", "ratio", "panels"),
+    # A loss of 0 has no logarithm.
+    [(0, 0.5, None, 4), (1, 0.5, None, 4), (50, 0.0, None, 4), (50, 0.5, 0.5, 5)],
+)
 def test_a_picture_is_drawn_whatever_there_is(
-    tmp_path: Path, episodes: int, ratio: float | None
+    tmp_path: Path, episodes: int, loss: float, ratio: float | None, panels: int
 ) -> None:
-    history = history_of(figures(second, ratio=ratio) for second in range(episodes))
-    assert panels_of(tmp_path, history, episodes) == (5 if ratio is not None and episodes else 4)
-
-
-def test_a_loss_of_zero_needs_no_logarithm(tmp_path: Path) -> None:
-    assert panels_of(tmp_path, history_of(figures(second, loss=0.0) for second in range(3))) == 4
+    history = history_of(figures(loss, ratio) for _ in range(episodes))
+    assert panels_of(tmp_path, history, episodes) == panels
 
 
 @pytest.mark.parametrize(("sizes", "panels"), [([32, 32, 32], 4), ([32, 64, 64], 5)])
 def test_a_batch_size_has_a_panel_only_if_it_changes(
     tmp_path: Path, sizes: list[int], panels: int
 ) -> None:
-    assert panels_of(tmp_path, history_of(figures(0, batch_size=size) for size in sizes)) == panels
+    assert panels_of(tmp_path, history_of(figures(batch_size=size) for size in sizes)) == panels
 
 
 def test_inaction_and_delay_are_kept() -> None:
-    history = history_of([figures(0)])
+    history = history_of([figures()])
     assert [list(history.series(name)[1]) for name in ("inaction", "delay")] == [[0.015], [2.5]]
 
 
 def overlapping_labels(axis: Any) -> list[str]:
-    """Labels of a vertical axis that stand on top of the one before."""
+    """Labels of a vertical axis that overlap the label below."""
     axis.figure.canvas.draw()
     boxes = sorted(
         (label.get_window_extent().y0, label.get_window_extent().y1, label.get_text())
@@ -129,7 +126,7 @@ def overlapping_labels(axis: Any) -> list[str]:
 @pytest.mark.parametrize("span", [0.1, 1.0, 12.0])
 def test_the_labels_of_the_loss_do_not_overlap(span: float) -> None:
     history = history_of(
-        figures(second, loss=10.0 ** (span * second / 50 - 3.0)) for second in range(50)
+        figures(loss=10.0 ** (span * second / 50 - 3.0)) for second in range(50)
     )
     figure = Figure(figsize=(8.0, 2.2), layout="constrained")
     FigureCanvasAgg(figure)

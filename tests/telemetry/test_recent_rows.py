@@ -14,11 +14,6 @@ from tests.telemetry.counted_run import AGENT, CAPACITY, PERIOD_NS, START_NS, Ru
 MOST = 100
 
 
-@pytest.fixture
-def run() -> Run:
-    return Run()
-
-
 def tick(run: Run, first: int, stop: int) -> None:
     for number in range(first, stop):
         run.tick(number, AGENT, number - 1)
@@ -80,7 +75,7 @@ def test_every_row_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert read == [60, 6 + UNSETTLED]
 
 
-def test_what_the_ledger_has_lost_meanwhile_is_kept(run: Run) -> None:
+def test_rows_that_the_ledger_has_overwritten_are_kept(run: Run) -> None:
     recent = RecentRows(run.ledger, 0)
     tick(run, 0, 40)
     recent.since(0, MOST)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from rtagent.telemetry.figures.acting import Remote
-from rtagent.telemetry.figures.declaration import as_json, example
+from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.remote import in_a_line
 from rtagent.telemetry.verdicts import acting
 from tests.telemetry.counted_run import Run
@@ -17,14 +15,11 @@ REMOTE = {"policy": {"remote": "ws://127.0.0.1:1"}, "learning": {"processes": 0}
 
 def running(count: int) -> Run:
     run = Run(**REMOTE)
-    run.roles(*(
-        {"role": "inference", "index": each, "pid": 7 + each, "state": "running", "restarts": 0}
-        for each in range(count)
-    ))
+    run.running(inference=count)
     return run
 
 
-def test_before_an_answer_nothing_is_known_and_nobody_is_connected() -> None:
+def test_before_an_answer_nothing_is_known() -> None:
     found = running(2).reader.read()
     assert as_json(found.inference.remote) == {
         "connected": False, "round_trip_ms": None, "queue_ms": None, "compute_ms": None,
@@ -33,11 +28,11 @@ def test_before_an_answer_nothing_is_known_and_nobody_is_connected() -> None:
     assert acting(found, {"state": "running"}).headline == "No policy server answers"
 
 
-def test_a_run_with_its_own_network_says_nothing_of_a_server() -> None:
+def test_a_run_with_its_own_network_has_no_figures_of_a_server() -> None:
     assert "remote" not in Run().reader.collect()["inference"]
 
 
-def test_times_are_means_of_who_runs_and_counts_are_of_all() -> None:
+def test_times_are_means_of_running_processes_and_counts_are_of_all() -> None:
     run = running(2)
     for index, (network, compute) in enumerate([(50, 80), (70, 90), (900, 900)]):
         record = run.metrics.inference[index]
@@ -49,7 +44,3 @@ def test_times_are_means_of_who_runs_and_counts_are_of_all() -> None:
     assert in_a_line(found) == "connected, 60.0 ms on the network, 85.0 ms computing, 2 in flight"
     assert "1.5 ms in its queue" in in_a_line(replace(found, queue_ms=1.5))
     assert in_a_line(replace(found, connected=False)) == "no policy server answers"
-
-
-def test_the_example_is_one() -> None:
-    assert Remote(**example(Remote)).compute_ms == pytest.approx(80.3)

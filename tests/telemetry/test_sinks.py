@@ -52,7 +52,7 @@ def stub() -> Iterator[Stub]:
     stub.free.set()
 
 
-def test_a_library_that_blocks_holds_nobody_up(
+def test_a_library_that_blocks_delays_nothing_else(
     stub: Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sinks, "CLOSE_S", 0.01)

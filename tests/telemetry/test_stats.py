@@ -46,7 +46,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 def test_every_figure_is_there(run: Run) -> None:
-    run.roles({"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0})
+    run.running(inference=1)
     figures = run.reader.collect()
     for section, paths in CONTRACT.items():
         for path in paths.split():
@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     assert run.figures().learning["loss"] == 0.25
 
 
-def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
+def test_the_rate_of_updates_leaves_out_learners_that_have_left(run: Run) -> None:
     run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     records = run.metrics.learners
     for record, applied in ((records[0], 60), (records[1], 40)):
@@ -145,15 +145,6 @@ def test_a_resumed_run_is_as_far_as_its_weights() -> None:
     run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
     run.clock.advance(1.0)
     assert run.figures().learning["updates"] == 250
-
-
-def test_acting_only() -> None:
-    run = Run(learning={"processes": 0})
-    run.clock.advance(5.0)
-    learning = run.figures().learning
-    assert learning["processes"] == 0
-    assert learning["updates_per_s"] is None
-    assert learning["loss"] is None
 
 
 @pytest.mark.parametrize(("ticks", "size"), [(1, 1), (10, 10), (CAPACITY + 5, CAPACITY)])
@@ -179,18 +170,11 @@ def test_episodes(run: Run) -> None:
     }
 
 
-def test_a_few_episodes_have_no_trend(run: Run) -> None:
-    run.metrics.environment.episodes.append(FinishedEpisode(9, 9, 1.0, 0))
-    assert run.figures().episodes["trend"] == dict.fromkeys(
-        ("direction", "change", "episodes", "p_value")
-    )
-
-
 def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -> None:
     record = run.metrics.inference[0]
     record.registrations.append(Registration(START_NS - 5 * NANO, 90 * 1_000_000, 0))
     record.registrations.append(Registration(START_NS, 10 * 1_000_000, 0))
-    run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
+    run.running(inference=1)
     now = run.figures()
     assert now.inference["estimate_ms"] == 50.0
     assert now.clock["window_s"] == 60.0
@@ -239,7 +223,7 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
     }
 
 
-def test_a_horizon_whose_clock_does_not_run_yet_has_used_nothing_known(run: Run) -> None:
+def test_the_use_of_a_horizon_that_has_not_begun_is_unknown(run: Run) -> None:
     run.horizon.write(Horizon(mode=4, deadline_s=20.0, data_budget=5000))
     assert {run.figures().r3[name] for name in ("elapsed_s", "consumed", "time_ratio")} == {None}
 

@@ -223,10 +223,7 @@ def test_an_engine_acts_once_every_process_has_its_model(run: Run) -> None:
         names = ("engine", "engine_precision", "engine_agreement")
         return tuple(inference[name] for name in names)
 
-    run.roles(*(
-        {"role": "inference", "index": index, "pid": 2 + index, "state": "running", "restarts": 0}
-        for index in range(2)
-    ))
+    run.running(inference=2)
     for index, agreement in enumerate((0.997, 0.992)):
         assert acts() == ("torch", None, None)
         record = run.metrics.inference[index]
@@ -245,7 +242,7 @@ def test_recommended_processes(
     run = Run(inference={"action_deadline_ms": deadline_ms})
     run.order(algorithm)
     run.metrics.inference[0].registrations.append(Registration(START_NS, 83_000_000, 0))
-    run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
+    run.running(inference=1)
     assert run.figures().inference["recommended_processes"] == processes
 
 
@@ -288,7 +285,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     run.world.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
     declared = {"value": 6.0, "kind": "bound", "unit": "reward"}
     assert run.figures().regret["inaction"] == declared
-    # Who declares less than it pays is not believed.
+    # A declared range that rewards exceed does not count.
     run.world.blueprint = replace(run.blueprint, reward_range=(0.0, 1.0))
     assert run.figures().regret["inaction"] == seen
 

@@ -84,7 +84,7 @@ def test_a_bar_runs_from_the_published_frame_to_the_registration(run: Run) -> No
     }
 
 
-def test_a_process_looks_only_when_it_is_done_with_the_action_before(run: Run) -> None:
+def test_a_bar_does_not_begin_before_the_end_of_the_previous_one(run: Run) -> None:
     for tick in range(6):
         run.tick(tick)
     register(run, 0, frame=0, tick=3, at_ms=45.0, took_ms=44.0)
@@ -95,7 +95,7 @@ def test_a_process_looks_only_when_it_is_done_with_the_action_before(run: Run) -
     assert bars["start_ms"] == [2000.0, 2045.0, 2040.0]
 
 
-def test_a_cell_used_again_leaves_the_inference_time(run: Run) -> None:
+def test_a_bar_whose_slot_was_used_again_is_as_long_as_the_inference(run: Run) -> None:
     for tick in range(6):
         run.tick(tick)
     register(run, 0, frame=1, tick=4, at_ms=70.0, took_ms=30.0)

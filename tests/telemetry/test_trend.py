@@ -1,4 +1,4 @@
-"""The trend of returns: a stated test, told apart from chance."""
+"""The trend of returns: its test, and that chance alone is seldom called a trend."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_equal_values_are_no_trend() -> None:
     assert trend(np.ones(60)).direction == "steady"
 
 
-def test_a_few_episodes_say_nothing() -> None:
+def test_too_few_episodes_have_no_trend() -> None:
     assert trend(np.arange(LEAST_EPISODES - 1.0)) == Trend(None, None, None, None)
     assert trend(np.arange(float(LEAST_EPISODES))).direction == "rising"
 

@@ -95,7 +95,7 @@ def test_inaction(inaction: float, level: str, word: str) -> None:
     assert word in found.headline
 
 
-def test_a_deadline_of_several_ticks_is_what_counts() -> None:
+def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
     config = {"inference": {"action_deadline_ms": 100.0}}
     given = status(config=config)
 
@@ -150,7 +150,7 @@ def test_a_world_that_stands_still_comes_first(
 @pytest.mark.parametrize(
     ("disagreement", "level"), [(0.15, "good"), (0.2, "watch"), (0.5, "bad"), (None, "none")]
 )
-def test_what_being_late_changes(disagreement: float | None, level: str) -> None:
+def test_the_verdict_on_lateness(disagreement: float | None, level: str) -> None:
     found = lateness(stats(actions__disagreement=disagreement))
     assert found.level == level
     assert found.headline == "Actions are 2.0 ticks old"
@@ -191,7 +191,7 @@ def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
     ).detail
 
 
-def test_what_is_broken() -> None:
+def test_the_verdict_on_health() -> None:
     failed = status(learner_0={"state": "failed", "last_error": "a\nRuntimeError: no memory"})
     assert health(failed) == Verdict("bad", "learner 0 has failed", "RuntimeError: no memory")
     again = status(inference_1={"state": "backoff", "restarts": 2})
@@ -203,7 +203,7 @@ def test_what_is_broken() -> None:
     assert health({**status(), "state": "stopping"}).headline == "The daemon is stopping"
 
 
-def test_after_a_change_only_what_is_since_it_counts() -> None:
+def test_verdicts_name_the_time_that_figures_cover() -> None:
     found = acting(stats(clock__window_s=12.3), status())
     assert "in the 12 s since the settings changed" in found.detail
     assert "in the last minute" in acting(stats(clock__window_s=60.0), status()).detail
@@ -211,7 +211,7 @@ def test_after_a_change_only_what_is_since_it_counts() -> None:
     assert "in the 9 s since the start" in acting(young, status()).detail
 
 
-def test_nothing_known_is_nothing_claimed() -> None:
+def test_without_figures_there_are_no_verdicts() -> None:
     found = verdicts(from_json(Stats, {}), {})
     assert {each["level"] for each in as_json(found).values()} == {"none"}
 

@@ -88,7 +88,7 @@ def test_leaks_are_found_and_ended(own: bytes) -> None:
     eventually(lambda: sleepers(own) == 0, "what it left has ended")
 
 
-def test_what_cannot_be_sent_is_not_tried() -> None:
+def test_an_environment_that_cannot_be_pickled_is_not_tried() -> None:
     report = check_realtime("CartPole-v1", kwargs={"speeds": (n for n in range(3))})
     assert [check.name for check in report.failures] == ["pickling"]
     assert {check.verdict for check in report.checks[1:]} == {"skip"}

@@ -13,7 +13,7 @@ from rtagent.testing.leftovers import SETTLE_S, held, leftovers
 
 
 @pytest.mark.process
-def test_what_is_new_is_counted_and_waited_for() -> None:
+def test_what_is_held_beyond_before_is_counted_and_waited_for() -> None:
     gc.collect()
     before, clock = held(), VirtualClock()
     assert leftovers(clock, before)["processes"] == 0

@@ -94,7 +94,7 @@ def test_a_slow_step_is_timed() -> None:
     assert (told["step time"].verdict, told["reset time"].verdict) == ("fail", "warn")
 
 
-def test_what_is_tried_is_announced_with_a_limit() -> None:
+def test_calls_are_announced_with_their_limits() -> None:
     news: list[tuple[str, float, Findings | None]] = []
     trial = Trial(
         job_of(bad_worlds.Honest, seconds=1.0, step_limit_s=8.0, reset_limit_s=9.0),

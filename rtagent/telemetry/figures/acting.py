@@ -174,8 +174,8 @@ class InferenceWorker:
         "Inference time", (0.3964, 6.312, 55.78), MS, "inference_worker_latency_seconds",
         none=NO_INFERENCE, parts={"p50": "Inference p50", "p99": "Inference p99"})]
     takeover_us: Annotated[float | None, Figure(
-        "Part of an inference that new weights take, on the mean: what of their preparation did "
-        "not find a wait before it, and their adoption.", 1.2, US,
+        "Mean time that new weights take of an inference: their adoption, and the part of their "
+        "preparation for which the wait before it was too short.", 1.2, US,
         "inference_worker_takeover_seconds", none="no inference yet")]
     weights_version: Annotated[int, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
@@ -218,7 +218,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Inference:
-    """The processes that turn pictures into actions."""
+    """The processes that compute actions from observations."""
 
     processes: Annotated[int, setting(
         "Inference processes wanted.", 2, metric="inference_processes")]
@@ -240,8 +240,8 @@ class Inference:
     injected_latency_distribution: Annotated[str, setting(
         "How injected latency varies.", "constant")]
     engine: Annotated[str, Figure(
-        "What runs the network in every inference process that acts, torch if it does in one: "
-        "torch, openvino or onnxruntime.", "openvino", names=("Engine",))]
+        "What runs the network: torch, openvino or onnxruntime; torch as long as it does in one "
+        "inference process.", "openvino", names=("Engine",))]
     engine_precision: Annotated[str | None, Figure(
         "What the engine computes in: float32, bfloat16 or int8.", "int8",
         names=("Engine, in",), none=BY_TORCH)]

@@ -33,7 +33,7 @@ class Node:
         "Transitions that it has sent to the learner; ticks, if the replay is there.", 40_448,
         metric="cluster_node_shipped_total", names=("Sent",))]
     learned: Annotated[int, counter(
-        "Of these, how many were learned from; of another daemon's, since it joined last.", 39_936,
+        "How many of these were learned from; of another daemon's, since it last joined.", 39_936,
         metric="cluster_node_learned_total", names=("Learned from",))]
 
 
@@ -110,7 +110,7 @@ class Cluster:
         "Ticks that were overwritten before they could be sent to a replay at the learner.", 0,
         metric="cluster_experiences_lost_total", names=("Ticks not sent in time",))]
     round_trip_ms: Annotated[float | None, Figure(
-        "Smallest time of late from a batch to its answer, without the time that the learner held "
+        "Smallest recent time from a batch to its answer, without the time that the learner held "
         "it: the link alone, there and back.", 201.3, MS, "cluster_round_trip_seconds",
         names=("Batches in flight, round trip",), none=NO_BATCH)]
     emulated: Emulated | None

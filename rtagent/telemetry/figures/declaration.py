@@ -1,4 +1,4 @@
-"""How a figure is declared: what is said of it, beside the type of its value.
+"""How a figure is declared: its description, beside the type of its value.
 
 A section of `GET /v1/stats` is a frozen dataclass whose fields are annotated with their `Figure`.
 The reader returns the same class, so nothing is reported that is not declared. JSON, the OpenAPI
@@ -24,20 +24,21 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Figure:
-    """What is said of a figure.
+    """The description of a figure.
 
     Attributes:
         meaning: one sentence; for a group of quantiles without its full stop.
         example: a value; for a group one value per part.
-        unit: of the value; empty: a text, a count, or a number without unit.
-        metric: its name in Prometheus without the prefix. If None, a text, or a number that names.
-        kind: measured or counted as it is at present; counter: counted, it only grows; setting:
-            what was asked for; estimate: worked out by a model or a test; bound: it is not more.
+        unit: of the value; empty for a text, a count, or a number without unit.
+        metric: its name in Prometheus without the prefix. If None, it is a text, or a number that
+            only identifies.
+        kind: measured: at present; counter: only grows; setting: what a user wants; estimate: by a
+            model or a test; bound: the value is not larger.
         names: what the dashboard calls it; a small label stands after the large one of its group
             and a comma.
         none: when the value is None; empty if it never is.
-        labels: in Prometheus, that set it apart from other figures of the same metric.
-        family: what the figures of one metric have in common, one sentence; empty: `meaning`.
+        labels: in Prometheus, to distinguish it from other figures of the same metric.
+        family: what the figures of one metric have in common, one sentence; if empty, `meaning`.
         parts: for a group, the dashboard's names of its parts.
     """
 
@@ -70,7 +71,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Part:
-    """A figure that is one of a group, told apart by name and value of a label in Prometheus."""
+    """A figure of a group, with name and value of the label that Prometheus distinguishes it by."""
 
     label: str
     value: str
@@ -83,9 +84,9 @@ estimate = partial(Figure, kind="estimate")
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a section: a value with its figure, or a dataclass of its own, or a list (`many`)
-    of that. The type is without None, which it may be if it is `optional`; it is left out of JSON
-    while it is None if that is its default (`absent`).
+    """A field of a section: a value with its figure, or a section of its own, or a list (`many`)
+    of sections. `type` is without None, which the value may be if it is `optional`. A field whose
+    default is None (`absent`) is left out of JSON while it is None.
     """
 
     name: str
@@ -119,7 +120,7 @@ class Entry:
 
 
 _FIELDS: dict[type[Any], tuple[Field, ...]] = {}
-"""Of sections that have been looked at; reading type hints is slow."""
+"""Of sections that have been read once, since reading type hints is slow."""
 
 
 def fields_of(section: type[Any]) -> tuple[Field, ...]:
@@ -146,7 +147,7 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def entries(section: type[Any], path: str = "") -> tuple[Entry, ...]:
-    """Every figure of a section and of those in it, in order; without those in lists."""
+    """Every figure of a section and of the sections in it, in order; without those in lists."""
     found: list[Entry] = []
     for each in fields_of(section):
         place = f"{path}{each.name}"
@@ -179,12 +180,12 @@ def _group(group: Figure, section: type[Any], path: str) -> list[Entry]:
 
 
 def text_of(section: type[Any]) -> str:
-    """What a section is, from its docstring."""
+    """The docstring of a section, in one line."""
     return " ".join((section.__doc__ or "").split())
 
 
 def as_json(section: Any) -> Any:
-    """A section, or what is in it, as plain values."""
+    """A section, or a value in it, as plain values."""
     if isinstance(section, list):
         return [as_json(each) for each in section]
     if hasattr(section, "__dataclass_fields__"):
@@ -197,9 +198,10 @@ def as_json(section: Any) -> Any:
 
 
 def from_json(section: type[S], document: Any) -> S:
-    """A section from what a daemon has answered.
+    """A section from the answer of a daemon.
 
-    What it does not tell, being of another version, is None, also where that is not declared.
+    Figures that a daemon of another version does not tell are None, even if they are never None by
+    their declaration.
     """
     known = document if isinstance(document, Mapping) else {}
 

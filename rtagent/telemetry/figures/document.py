@@ -37,9 +37,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Is it acting in time, at what cost, is it learning, is anything broken? And of two figures:
-    whether actions come evenly, and whether the data of a horizon is used as fast as its time.
-    With a cluster, how the link to it is.
+    """Is it acting in time, at what cost, is it learning, is anything broken? Do actions come
+    evenly, is the data of a horizon used as fast as its time, and, with a cluster, how is the link?
     """
 
     acting: Verdict

@@ -226,10 +226,11 @@ class R3:
         "Memory of all processes, batches and replay together, measured.", 352901120, "bytes",
         "memory_used_bytes", none=NOT_DIVIDED)]
     baseline_bytes: Annotated[int | None, Figure(
-        "Of it, what is neither batches nor replay.", 352557056, "bytes", "memory_baseline_bytes",
-        none=NOT_DIVIDED)]
+        "Memory in use that is neither batches nor replay.", 352557056, "bytes",
+        "memory_baseline_bytes", none=NOT_DIVIDED)]
     memory_budget_bytes: Annotated[int | None, setting(
-        "Memory allowed for all of it.", 2097152000, "bytes", "memory_budget_bytes", none=NOT_SET)]
+        "Memory allowed for all processes, batches and replay together.", 2097152000, "bytes",
+        "memory_budget_bytes", none=NOT_SET)]
     oom_events: Annotated[int, counter(
         "Times that memory ran out and reservations were halved.", 0,
         metric="r3_out_of_memory_total", names=("Out of memory",))]
