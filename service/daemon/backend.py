@@ -17,12 +17,12 @@ from rtagent.storage.checkpoint import listing
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
 from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.timeline import read_timeline
-from service.daemon.commands import COMMAND_TIMEOUT_S, CommandChannel
+from service.daemon.commands import CommandChannel
 from service.daemon.png import Picture
 from service.daemon.vector_plot import Vectors, plot_vectors
 
-TIMEOUTS_S = {"checkpoint": 602.0}
-"""Commands that may take longer than others: a little more than the supervisor gives them."""
+TIMEOUTS_S = {"set": 32.0, "checkpoint": 602.0}
+"""By command: a little more than the supervisor takes at most, in case that it hangs."""
 DECISIONS_SHOWN = 50
 PROGRESS = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
             "episode_deadlines")
@@ -34,11 +34,9 @@ PLOTTED = 168
 class Backend:
     """The daemon as the HTTP application sees it; every method may be called from any thread."""
 
-    def __init__(
-        self, world: World, connection: Pipe, command_timeout: float = COMMAND_TIMEOUT_S
-    ) -> None:
+    def __init__(self, world: World, connection: Pipe) -> None:
         self._world = world
-        self._channel = CommandChannel(connection, command_timeout)
+        self._channel = CommandChannel(connection)
         self._reader = StatsReader(world)
         # The reader keeps what it has seen; two threads inside it would mix that up.
         self._reading = threading.Lock()
@@ -158,14 +156,19 @@ class Backend:
         """The last seconds of ticks and inferences, to be drawn."""
         return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
 
-    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
-        """Have the supervisor do something; returns when it is in force.
+    def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
+        """Have the supervisor carry out a command; returns when it is in force.
+
+        Args:
+            name: of the command, a key of `TIMEOUTS_S`.
+            arguments: of the command.
+            by: who gives it, for the events.
 
         Raises:
             UserError: refused; nothing has changed.
             BackendBusy: no answer in time.
         """
-        return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
+        return self._channel.call(name, arguments, by, TIMEOUTS_S[name])
 
     def tell(self, kind: str, **details: Any) -> None:
         """Have something remembered as an event; does not wait, and may be in vain."""

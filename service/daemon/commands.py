@@ -15,15 +15,12 @@ import contextlib
 import itertools
 import threading
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from rtagent.errors import UserError
 from rtagent.processes.pipe import Pipe
 
 MOST_UNANSWERED = 16
-COMMAND_TIMEOUT_S = 32.0
-"""A little more than the supervisor gives a change to come into force, for one that hangs."""
 
 
 class BackendBusy(Exception):
@@ -43,12 +40,10 @@ class CommandChannel:
 
     Args:
         connection: that end.
-        timeout: seconds to wait for a reply, unless a call says otherwise.
     """
 
-    def __init__(self, connection: Pipe, timeout: float = COMMAND_TIMEOUT_S) -> None:
+    def __init__(self, connection: Pipe) -> None:
         self._connection = connection
-        self._timeout = timeout
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._unanswered: dict[int, Future[dict[str, Any]]] = {}
@@ -56,9 +51,15 @@ class CommandChannel:
         threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
 
     def call(
-        self, name: str, arguments: dict[str, Any], timeout: float | None = None, by: str = "http"
+        self, name: str, arguments: dict[str, Any], by: str, timeout_s: float
     ) -> dict[str, Any]:
-        """The supervisor's result of one command; `by` says who asks, for the events.
+        """The supervisor's result of one command.
+
+        Args:
+            name: of the command.
+            arguments: of the command.
+            by: who gives it, for the events.
+            timeout_s: how long to wait for the reply.
 
         Raises:
             UserError: the supervisor refused; its one line says why.
@@ -67,7 +68,6 @@ class CommandChannel:
             BackendGone: there is no supervisor any more.
         """
         reply: Future[dict[str, Any]] = Future()
-        limit = self._timeout if timeout is None else timeout
         with self._lock:
             if self._gone:
                 raise BackendGone("the supervisor is gone")
@@ -82,14 +82,14 @@ class CommandChannel:
             except OSError:
                 del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None
-            if sent is False:
+            if not sent:
                 del self._unanswered[number]
                 raise BackendBusy("the supervisor does not read; the command was not sent")
         try:
-            return reply.result(limit)
-        except FutureTimeout:
+            return reply.result(timeout_s)
+        except TimeoutError:
             raise BackendLate(
-                f"the supervisor did not answer within {limit:g} s; the change may still "
+                f"the supervisor did not answer within {timeout_s:g} s; the change may still "
                 f"come into force, so read the value before trying again"
             ) from None
 

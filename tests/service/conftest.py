@@ -199,7 +199,7 @@ class FakeBackend:
     def timeline(self, seconds: float) -> dict[str, Any]:
         return self.drawn
 
-    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
+    def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
         # Of a change: its sections.
         self.commands += [(name, arguments)] if name == "checkpoint" else [*arguments.items()]
         self.askers.append(by)

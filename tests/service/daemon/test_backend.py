@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from multiprocess import Pipe
 
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -22,10 +20,10 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from rtagent.memory.world import World, WorldMemory
+from rtagent.processes.pipe import open_pipe
 from rtagent.staggering.arbiter import Source
 from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, Backend
 from service.daemon.commands import (
-    COMMAND_TIMEOUT_S,
     MOST_UNANSWERED,
     BackendBusy,
     BackendGone,
@@ -40,9 +38,14 @@ from tests.rows import write_row
 class Supervisor:
     """The other end of the pipe, driven by the test."""
 
-    def __init__(self, timeout: float) -> None:
-        self.end, theirs = Pipe()
-        self.channel = CommandChannel(theirs, timeout)
+    def __init__(self) -> None:
+        self.end, theirs = open_pipe()
+        self.channel = CommandChannel(theirs)
+
+    def call(
+        self, name: str, arguments: dict[str, Any], timeout_s: float = 60.0
+    ) -> dict[str, Any]:
+        return self.channel.call(name, arguments, "http", timeout_s)
 
     def receive(self) -> dict[str, Any]:
         assert self.end.poll(30.0), "no command came"
@@ -52,15 +55,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor(timeout=60.0)
-    yield supervisor
-    supervisor.end.close()
-
-
-@pytest.fixture
-def slow_supervisor() -> Iterator[Supervisor]:
-    """One that is not waited for long, until the test says so."""
-    supervisor = Supervisor(timeout=0.2)
+    supervisor = Supervisor()
     yield supervisor
     supervisor.end.close()
 
@@ -72,7 +67,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 4})
+    answer = pool.submit(supervisor.call, "set_inference", {"processes": 4})
     message = supervisor.receive()
     assert message["name"] == "set_inference"
     assert message["arguments"] == {"processes": 4}
@@ -85,8 +80,8 @@ def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
 ) -> None:
     supervisor.channel.tell("login_failed", {"error": "x"})
     message: Any = supervisor.receive()
-    assert message == ("event", {"kind": "login_failed", "error": "x"})
-    calls = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    assert message == ["event", {"kind": "login_failed", "error": "x"}]
+    calls = [pool.submit(supervisor.call, "n", {}) for _ in range(MOST_UNANSWERED)]
     commands = [supervisor.receive() for _ in calls]
     supervisor.channel.tell("login_failed", {"error": "y"})
     assert not supervisor.end.poll(0.1)
@@ -102,27 +97,25 @@ def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
 def test_a_change_that_is_refused_or_not_in_force_in_time(
     supervisor: Supervisor, pool: ThreadPoolExecutor, key: str, raised: type[Exception]
 ) -> None:
-    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
+    answer = pool.submit(supervisor.call, "set_inference", {"processes": 256})
     supervisor.end.send({"id": supervisor.receive()["id"], key: "and why"})
     with pytest.raises(raised, match="and why"):
         answer.result(30.0)
 
 
 def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answers = [pool.submit(supervisor.channel.call, "n", {"n": n}) for n in range(5)]
+    answers = [pool.submit(supervisor.call, "n", {"n": n}) for n in range(5)]
     messages = [supervisor.receive() for _ in answers]
     for message in reversed(messages):
         supervisor.end.send({"id": message["id"], "result": message["arguments"]})
     assert [answer.result(30.0) for answer in answers] == [{"n": n} for n in range(5)]
 
 
-def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    supervisor = slow_supervisor
-    with pytest.raises(BackendBusy, match="did not answer"):
-        supervisor.channel.call("first", {})
+def test_late_reply_is_nobody_elses(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    with pytest.raises(BackendLate, match="did not answer within 0"):
+        supervisor.call("first", {}, timeout_s=0.2)
     late = supervisor.receive()
-    supervisor.channel._timeout = 60.0
-    answer = pool.submit(supervisor.channel.call, "second", {})
+    answer = pool.submit(supervisor.call, "second", {})
     second = supervisor.receive()
     supervisor.end.send({"id": late["id"], "result": {"of": "first"}})
     supervisor.end.send({"id": second["id"], "result": {"of": "second"}})
@@ -131,28 +124,26 @@ def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoo
 
 def test_a_reply_to_nothing_is_ignored(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     supervisor.end.send({"id": 999, "result": {}})
-    answer = pool.submit(supervisor.channel.call, "n", {})
+    answer = pool.submit(supervisor.call, "n", {})
     supervisor.end.send({"id": supervisor.receive()["id"], "result": {"n": 1}})
     assert answer.result(30.0) == {"n": 1}
 
 
 def test_a_hung_supervisor_is_not_flooded(
-    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+    supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
-    supervisor = slow_supervisor
-    answers = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    answers = [pool.submit(supervisor.call, "n", {}, 0.2) for _ in range(MOST_UNANSWERED)]
     for answer in answers:
         with pytest.raises(BackendBusy, match="did not answer"):
             answer.result(30.0)
     with pytest.raises(BackendBusy, match="was not sent"):
-        supervisor.channel.call("n", {})
-    supervisor.channel._timeout = 60.0
+        supervisor.call("n", {})
     for _ in range(MOST_UNANSWERED):
         supervisor.end.send({"id": supervisor.receive()["id"], "result": {}})
 
     def recovered() -> bool:
         # Refused until the channel has taken one of the replies off the pipe.
-        answers.append(pool.submit(supervisor.channel.call, "n", {"after": True}))
+        answers.append(pool.submit(supervisor.call, "n", {"after": True}))
         assert eventually(lambda: answers[-1].done() or supervisor.end.poll(0))
         return not answers[-1].done()
 
@@ -164,16 +155,13 @@ def test_a_hung_supervisor_is_not_flooded(
 
 
 def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.channel.call, "n", {})
+    answer = pool.submit(supervisor.call, "n", {})
     supervisor.receive()
-    closing = threading.Timer(0.05, supervisor.end.close)
-    closing.start()
+    supervisor.end.close()
     with pytest.raises(BackendGone):
         answer.result(30.0)
-    # The pipe is at its end before its `close` has returned, and nobody may close it twice.
-    closing.join()
     with pytest.raises(BackendGone):
-        supervisor.channel.call("n", {})
+        supervisor.call("n", {})
 
 
 def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
@@ -191,7 +179,7 @@ class Daemon:
         self.memory = WorldMemory(config, shapes)
         self.world = World(self.memory.handles)
         self.order()
-        self.pipe, theirs = Pipe()
+        self.pipe, theirs = open_pipe()
         self.backend = Backend(World(self.memory.handles), theirs)
 
     def order(
@@ -214,9 +202,10 @@ class Daemon:
         )
 
 
-@pytest.fixture(params=[((8, 6), True), ((8, 6, 3), True), ((4,), False)])
+@pytest.fixture
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    shape, screen = request.param
+    """Of grey pictures, or of frames of a shape that a test names with whether it is a picture."""
+    shape, screen = getattr(request, "param", ((8, 6), True))
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
     daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
     yield daemon
@@ -224,6 +213,9 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     daemon.memory.close()
 
 
+@pytest.mark.parametrize(
+    "daemon", [((8, 6), True), ((8, 6, 3), True), ((4,), False)], indirect=True
+)
 def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
     backend, shape = daemon.backend, daemon.world.blueprint.frame_shape
     assert backend.screen() is None
@@ -351,16 +343,15 @@ def test_decisions_are_shown_newest_first_with_their_inputs(daemon: Daemon) -> N
 
 
 def test_a_checkpoint_may_take_longer_than_a_change(
-    daemon: Daemon, pool: ThreadPoolExecutor
+    daemon: Daemon, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, theirs = Pipe()
-    backend = Backend(daemon.world, theirs, command_timeout=0.05)
-    with pytest.raises(BackendBusy):
-        backend.command("set_learning", {})
-    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False})
+    monkeypatch.setitem(TIMEOUTS_S, "set", 0.05)
+    with pytest.raises(BackendLate):
+        daemon.backend.command("set", {}, "dashboard")
+    assert daemon.pipe.recv()["by"] == "dashboard"
+    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False}, "http")
     message = daemon.pipe.recv()
     assert message["name"] == "checkpoint"
-    assert TIMEOUTS_S["checkpoint"] > COMMAND_TIMEOUT_S
     daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
     assert answer.result(30.0) == {"file": "x"}
 
