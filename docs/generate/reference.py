@@ -13,7 +13,7 @@ from rtagent import cli
 from rtagent.cli.config import markdown_lines
 from service.app import create_app
 from service.http.settings import Settings
-from service.routes.docs import calls, taken
+from service.routes.docs import calls, inputs
 from service.routes.metrics import PREFIX
 from service.routes.pages import SECTIONS, unit
 
@@ -66,7 +66,8 @@ def http() -> str:
     for tag in document["tags"]:
         rows = [
             (f"`{method} {path}`", f"**{call['summary']}.** {_cell(call.get('description', ''))}",
-             "<br>".join(f"`{name}` {_cell(text)}" for name, text in taken(document, call).items()))
+             "<br>".join(f"`{name}` {_cell(text)}"
+                         for name, text in inputs(document, call).items()))
             for method, path, call in calls(document, tag["name"])
         ]
         if rows:

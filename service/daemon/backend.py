@@ -27,7 +27,7 @@ DECISIONS_SHOWN = 50
 PROGRESS = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
             "episode_deadlines")
 PLOTTED_S = 5.0
-PLOTTED = 168
+MOST_PLOTTED = 168
 """Observations in the plot of an environment without a picture, at most."""
 
 
@@ -74,7 +74,7 @@ class Backend:
         frames, rate = self._world.frames, self._world.blueprint.rate_hz
         newest = frames.newest
         first = max(frames.oldest, self._world.first_tick, newest - round(PLOTTED_S * rate))
-        step = max(1, (newest - first) // PLOTTED)
+        step = max(1, (newest - first) // MOST_PLOTTED)
         found = [frames.frame(number) for number in range(newest - step, first - 1, -step)]
         whole = [each for each in reversed(found) if each is not None]
         return np.stack([*whole, frame]).reshape(len(whole) + 1, -1)
@@ -170,9 +170,9 @@ class Backend:
         """
         return self._channel.call(name, arguments, by, TIMEOUTS_S[name])
 
-    def tell(self, kind: str, **details: Any) -> None:
+    def report_event(self, kind: str, **details: Any) -> None:
         """Have something remembered as an event; does not wait, and may be in vain."""
-        self._channel.tell(kind, details)
+        self._channel.send_event(kind, details)
 
     def _live(self, section: str) -> dict[str, Any]:
         """The live settings of a section in force; a number of processes may be `auto`."""

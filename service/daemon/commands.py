@@ -93,7 +93,7 @@ class CommandChannel:
                 f"come into force, so read the value before trying again"
             ) from None
 
-    def tell(self, kind: str, details: dict[str, Any]) -> None:
+    def send_event(self, kind: str, details: dict[str, Any]) -> None:
         """Send an event, which nobody answers; not to a supervisor that does not answer at all.
 
         One every few seconds is what the pipe has room for.

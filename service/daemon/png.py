@@ -18,7 +18,7 @@ SCREEN_SIZE = 336
 """A picture is enlarged until its longer side would exceed this: four times a frame of 84."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _RGB = 0, 2
-_LIKE_ABOVE = 2
+_FILTER_UP = 2
 """The filter of a row that holds its differences to the row above."""
 
 
@@ -33,7 +33,7 @@ def png_bytes(picture: Picture) -> bytes:
     rows = np.repeat(picture, factor, axis=1).reshape(len(picture), -1)
     lines = np.zeros((len(rows), factor, 1 + rows.shape[1]), np.uint8)
     lines[:, 0, 1:] = rows
-    lines[:, 1:, 0] = _LIKE_ABOVE
+    lines[:, 1:, 0] = _FILTER_UP
     colours = _RGB if picture.ndim == 3 else _GREY
     header = struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0)
     # Level 1: a tenth of the time of the default, and the repeated rows compress anyhow.

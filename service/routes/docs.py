@@ -43,7 +43,7 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
     rows = "\n".join(
         f'<tr><th scope="row"><code>{method} {escape(path)}</code></th>'
         f"<td><b>{escape(call['summary'])}.</b> {escape(call.get('description', ''))}</td>"
-        f"<td>{_takes(document, call)}</td></tr>"
+        f"<td>{_inputs_cell(document, call)}</td></tr>"
         for method, path, call in calls(document, tag["name"])
     )
     return (
@@ -54,7 +54,7 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
     )
 
 
-def taken(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
+def inputs(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
     """Parameters and the fields of the body, each with its meaning."""
     found = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
     for content in call.get("requestBody", {}).get("content", {}).values():
@@ -63,10 +63,10 @@ def taken(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str
     return found
 
 
-def _takes(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+def _inputs_cell(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     return "<br>".join(
         f"<code>{escape(name)}</code> {escape(text)}"
-        for name, text in taken(document, call).items()
+        for name, text in inputs(document, call).items()
     )
 
 

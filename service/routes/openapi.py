@@ -46,30 +46,30 @@ TAGS = {
 
 
 
-def _value(description: str, *examples: Any, **schema: Any) -> dict[str, Any]:
+def _schema(description: str, *examples: Any, **schema: Any) -> dict[str, Any]:
     return {"description": description, **({"examples": [*examples]} if examples else {}), **schema}
 
 
-_PROBLEM = _value(
+_PROBLEM = _schema(
     "What is wrong (RFC 9457): the cause, and what to do.", type="object",
     required=["type", "title", "status", "detail"],
     properties={
-        "type": _value("about:blank, or a URN that names the kind.", "urn:rtagent:problem:refused",
+        "type": _schema("about:blank, or a URN that names the kind.", "urn:rtagent:problem:refused",
                        type="string", pattern="^(about:blank|urn:rtagent:problem:[a-z-]+)$"),
-        "title": _value("The status in words.", "Conflict", type="string"),
-        "status": _value("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
-        "detail": _value("The cause and what to do, one sentence.",
+        "title": _schema("The status in words.", "Conflict", type="string"),
+        "status": _schema("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
+        "detail": _schema("The cause and what to do, one sentence.",
                          "no learner runs: the newest checkpoint is all there is",
                          type="string", minLength=1),
-        "errors": _value("The fields that were refused.", type="array", items={
+        "errors": _schema("The fields that were refused.", type="array", items={
             "type": "object",
             "required": ["field", "in", "reason"],
             "properties": {
-                "field": _value("The field, dotted.", "processes", type="string"),
-                "in": _value("Where it stands: body, query, header or path.", "body",
+                "field": _schema("The field, dotted.", "processes", type="string"),
+                "in": _schema("Where it stands: body, query, header or path.", "body",
                              type="string", enum=["body", "query", "header", "path"]),
-                "value": _value("The value that was refused; absent if none was sent.", 0),
-                "reason": _value("Why.", "Input should be greater than or equal to 1",
+                "value": _schema("The value that was refused; absent if none was sent.", 0),
+                "reason": _schema("Why.", "Input should be greater than or equal to 1",
                                  type="string"),
             },
         }),
@@ -78,7 +78,7 @@ _PROBLEM = _value(
 _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
-def told(text: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
+def described(text: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
     """A field of a body: what it is, a value, and its default if it may be left out."""
     return Field(default, description=text, examples=[example], **bounds)
 

@@ -131,7 +131,7 @@ class FakeBackend:
         self.readiness = (True, "ready")
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.askers: list[str] = []
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.drawn: dict[str, Any] = example_timeline()
         self.failure: Exception | None = None
@@ -184,8 +184,8 @@ class FakeBackend:
     def ready(self) -> tuple[bool, str]:
         return self.readiness
 
-    def tell(self, kind: str, **details: Any) -> None:
-        self.told.append({"kind": kind, **details})
+    def report_event(self, kind: str, **details: Any) -> None:
+        self.reported.append({"kind": kind, **details})
 
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()

@@ -78,19 +78,19 @@ def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
 def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
     supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
-    supervisor.channel.tell("login_failed", {"error": "x"})
+    supervisor.channel.send_event("login_failed", {"error": "x"})
     message: Any = supervisor.receive()
     assert message == ["event", {"kind": "login_failed", "error": "x"}]
     calls = [pool.submit(supervisor.call, "n", {}) for _ in range(MOST_UNANSWERED)]
     commands = [supervisor.receive() for _ in calls]
-    supervisor.channel.tell("login_failed", {"error": "y"})
+    supervisor.channel.send_event("login_failed", {"error": "y"})
     assert not supervisor.end.poll(0.1)
     for command in commands:
         supervisor.end.send({"id": command["id"], "result": {}})
     assert [call.result(30.0) for call in calls] == [{}] * MOST_UNANSWERED
     supervisor.end.close()
     assert eventually(lambda: supervisor.channel._gone)
-    supervisor.channel.tell("login_failed", {"error": "z"})
+    supervisor.channel.send_event("login_failed", {"error": "z"})
 
 
 @pytest.mark.parametrize(("key", "raised"), [("refused", UserError), ("late", BackendLate)])

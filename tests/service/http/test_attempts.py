@@ -6,7 +6,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from service.http.attempts import BURST, MOST_ADDRESSES, REFILL_S, Attempts
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock() -> VirtualClock:
 
 
 def attempts(clock: VirtualClock) -> Attempts:
-    return Attempts(clock, Seldom(lambda line: None, clock))
+    return Attempts(clock, RateLimitedLog(lambda line: None, clock))
 
 
 def test_so_many_may_fail_at_once_and_then_one_in_a_while(clock: VirtualClock) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtagent.clock import VirtualClock
-from service.http.connections import Connections, Noticing, counted_address, descriptor_limit
+from service.http.connections import Connections, RequestTracking, counted_address, descriptor_limit
 
 
 class Client:
@@ -169,7 +169,7 @@ def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client])
         if scope["path"] == "/fails":
             raise RuntimeError
 
-    noticing = Noticing(answers, connections, clock)
+    noticing = RequestTracking(answers, connections, clock)
 
     async def call(path: str, peer: Any) -> None:
         await noticing({"client": peer, "path": path}, None, None)  # type: ignore[arg-type]

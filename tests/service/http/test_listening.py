@@ -15,7 +15,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from service.http.connections import Connections
 from service.http.listening import Listener
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 from tests.forked import eventually
 from tests.service.conftest import TOKEN, RunningService, closed
 
@@ -50,8 +50,9 @@ class Bench:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.connections = Connections(9, 9, 10.0)
         clock = VirtualClock(0.0)
+        log = RateLimitedLog(pytest.fail, clock)
         self.listener = Listener(
-            self.sock, self._protocol, self.connections, None, clock, Seldom(pytest.fail, clock)
+            self.sock, self._protocol, self.connections, None, clock, log
         )
 
     def connect(self) -> socket.socket:

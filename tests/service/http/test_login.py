@@ -118,7 +118,7 @@ def test_a_person_without_a_session_is_told_what_to_do(stranger: TestClient, pat
 def test_a_person_is_told_that_an_address_is_used_up(stranger: TestClient) -> None:
     answer = stranger.get("/?code=used", headers=PAGE)
     assert answer.status_code == 401
-    assert "opens nothing, or nothing any more" in answer.text
+    assert "has been used or has expired" in answer.text
 
 
 def test_the_login_page_and_what_it_is_made_of_are_open(stranger: TestClient) -> None:
@@ -248,7 +248,7 @@ def test_failures_are_told_and_limited_but_the_right_token_always_opens(
     # A missing token is no attempt.
     stranger.cookies.clear()
     assert stranger.get("/v1/stats").status_code == 401
-    assert backend.told == [
+    assert backend.reported == [
         {"kind": "login_failed",
          "error": "a login from testclient has failed: a wrong token or code"}
     ]
