@@ -1,4 +1,4 @@
-"""The application: the calls, the dashboard, and the layers in front of them."""
+"""The application: the calls, the dashboard, and the middleware in front of them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ router = APIRouter(responses=PROBLEM_RESPONSE)
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """Health of the service."""
 
     status: Literal["alive", "ready"] = described(
         "alive: the service answers; ready: the agent acts.", "ready")
 
 
 class Assets(StaticFiles):
-    """The dashboard's files, whole: Starlette refuses a part that is none as plain text."""
+    """The dashboard's files, always whole: Starlette refuses a bad `Range` with plain text."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [each for each in scope["headers"] if each[0] != b"range"]
@@ -74,7 +74,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     problems.install(app)
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
-    # The one added last is the outermost.
+    # The middleware that is added last is the outermost.
     app.add_middleware(HotCalls, calls=hot_calls(app.state.context))
     app.add_middleware(SecurityMiddleware, settings=settings, login=login)
     app.add_middleware(ProblemMiddleware)
@@ -83,7 +83,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
 
 
 def hot_calls(context: Context) -> Calls:
-    """What programs and probes ask for again and again, by path."""
+    """The calls that programs and probes request most often, by path."""
     return {
         "/livez": livez,
         "/readyz": partial(readyz, context),
@@ -103,8 +103,8 @@ async def livez() -> Response:
     responses=openapi.problems(503),
 )
 async def readyz(context: AppContext) -> Response:
-    """200 from the first tick on; 503 with the reason before it, when a role has failed, or when
-    the policy server that acts does not answer.
+    """200 from the first tick on. 503, with the reason, before it, when a role has failed, and when
+    no policy server answers.
     """
     ready, reason = await to_thread.run_sync(context.backend.ready)
     if not ready:
@@ -118,7 +118,7 @@ async def readyz(context: AppContext) -> Response:
                       {"type": "string", "description": "Prometheus' text format 0.0.4."}),
 )
 async def metrics(context: AppContext) -> Response:
-    """The figures in Prometheus' text format, in base units. Unknown ones are left out."""
+    """The figures in Prometheus' text format, in base units. Unknown figures are left out."""
     text = await to_thread.run_sync(
         lambda: prometheus_text(context.backend.stats(), context.backend.status())
     )

@@ -2,11 +2,10 @@
 
 Why it is correct. Each request carries a number that is used once. One reader thread takes every
 reply off the pipe and hands it to the request of that number, so replies may come in any order; a
-reply to a request whose sender has given up finds nobody waiting and is dropped. Sending happens
-under a lock, so that two messages never mix. A supervisor that hangs does not read its pipe: an
-unanswered request keeps its place, and once `MOST_UNANSWERED` have one further requests are
-refused before they are sent, so that the pipe never fills up and `send` never blocks. At the end
-of the pipe everybody who waits is told.
+reply to a request whose sender has given up is dropped. Sending happens under a lock, for a pipe
+takes messages from one thread at a time. A supervisor that hangs does not read its pipe: a request
+counts as unanswered until its reply comes, and while `MOST_UNANSWERED` do, further requests are
+refused before they are sent. At the end of the pipe every waiting request fails.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class BackendBusy(Exception):
 
 
 class BackendLate(BackendBusy):
-    """What was asked for was sent, and is not in force in time; it may still come into force."""
+    """A command was sent, and is not in force in time; it may still come into force."""
 
 
 class BackendGone(BackendBusy):
@@ -36,7 +35,7 @@ class BackendGone(BackendBusy):
 
 
 class CommandChannel:
-    """The service's end of the pipe, from which nobody else may read.
+    """The service's end of the pipe, from which nothing else may read.
 
     Args:
         connection: that end.
@@ -94,9 +93,9 @@ class CommandChannel:
             ) from None
 
     def send_event(self, kind: str, details: dict[str, Any]) -> None:
-        """Send an event, which nobody answers; not to a supervisor that does not answer at all.
+        """Send an event, which has no reply. It is lost if the supervisor does not answer commands.
 
-        One every few seconds is what the pipe has room for.
+        For events that are seconds apart: the pipe has little room.
         """
         with self._lock:
             if not self._gone and len(self._unanswered) < MOST_UNANSWERED:

@@ -1,4 +1,4 @@
-"""`/v1/checkpoints`: what has been saved, and save now."""
+"""`/v1/checkpoints`: the checkpoints that there are, and writing one."""
 
 from __future__ import annotations
 

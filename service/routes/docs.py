@@ -1,4 +1,4 @@
-"""`/docs`: the calls as a page, made of the OpenAPI document; nothing comes from elsewhere."""
+"""`/docs`: the calls as a page, made from the OpenAPI document; it loads no foreign files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>""", "calls")
 
 
 def calls_page(document: Mapping[str, Any], url: str) -> str:
-    """The page, as HTML, of the OpenAPI document and the daemon's URL as the client knows it."""
+    """The page's HTML, from the OpenAPI document and the URL by which the client calls us."""
     tags = [tag for tag in document["tags"] if list(calls(document, tag["name"]))]
     return PAGE.substitute(
         intro=escape(document["info"]["description"]), url=escape(url),
@@ -55,7 +55,7 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
 
 
 def inputs(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters and the fields of the body, each with its meaning."""
+    """The meaning of each parameter and of each field of the body, by name."""
     found = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
     for content in call.get("requestBody", {}).get("content", {}).values():
         for name, field in _fields(document, content["schema"]):

@@ -1,7 +1,7 @@
-"""The dashboard's form: every setting that can change while the daemon runs, from its declaration.
+"""The dashboard's form: a control for every live setting, made from the declaration of its field.
 
-A kind of value has a kind of control; the label is the key in words; the help, with the bounds, is
-what the field says of itself. The page's script knows no setting by name.
+The kind of value decides the kind of control; the label is the key in words; the help is the
+description of the field with its bounds. The page's script knows no setting by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rtagent.live_config import FIELDS
 from service.routes.settings import CHANGES
 
 UNITS = {"ms": "ms", "s": "s", "mb": "MiB"}
-"""How the last part of a key that is a unit is written."""
+"""How the label writes the unit that a key ends with."""
 
 
 def settings_form() -> str:
@@ -59,7 +59,7 @@ def _in_words(key: str) -> str:
 
 
 def _control(named: str, kinds: list[dict[str, Any]]) -> str:
-    """The control of a value, which may have words or null as alternatives to its first kind."""
+    """The control of a value; alternatives to the first of its kinds are words or null."""
     kind = kinds[0]
     if "enum" in kind:
         options = "".join(f"<option>{escape(each)}</option>" for each in kind["enum"])

@@ -1,7 +1,7 @@
-"""What the dashboard shows besides figures of `GET /v1/stats`: text, states, what it computes.
+"""What the dashboard shows besides figures of `GET /v1/stats`, explained for the page `/figures`.
 
-Figures are called what their declarations say (`dashboard.py`). A test reads the page and its
-scripts and holds them against these names, in both directions.
+The names of figures come from their declarations (`dashboard.py`). A test compares the labels of
+the page and its scripts with these names, in both directions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from rtagent.telemetry.verdicts import (
 
 @dataclass(frozen=True)
 class Shown:
-    """Something on the dashboard that is no figure of `GET /v1/stats`: its labels there, what it
-    means, and where it comes from: calls, or paths of figures.
+    """Something on the dashboard that is not a figure of `GET /v1/stats`.
+
+    Attributes:
+        names: its labels on the dashboard.
+        text: its meaning.
+        source: calls, or paths of figures, that it comes from.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""`/v1/logins`: addresses that open the dashboard once; and the end of all sessions."""
+"""`/v1/logins` makes addresses that open the dashboard once; `/v1/sessions` ends all sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EndedSessions(BaseModel):
     summary="Make an address that opens the dashboard once", responses=problems(413),
 )
 async def make_login(context: AppContext, request: Request) -> Response:
-    """The token is needed: a session makes no further sessions."""
+    """Needs the token: a session cannot make further sessions."""
     if request.state.by_session:
         raise Problem(403, "it takes the token to make an address", kind="token-needed")
     return json_answer({"url": await context.login.new_address(), "expires_in_s": CODE_S}, 201)
@@ -45,5 +45,5 @@ async def make_login(context: AppContext, request: Request) -> Response:
     "/sessions", response_model=EndedSessions, summary="End all sessions", responses=problems(413)
 )
 async def end_sessions(context: AppContext) -> Response:
-    """Every browser has to log in again; addresses that were not used open nothing any more."""
+    """Every browser has to log in again, and unused addresses are void."""
     return json_answer({"ended": await context.login.end_all()})

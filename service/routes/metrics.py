@@ -1,4 +1,4 @@
-"""The figures in Prometheus' text format. A figure that is unknown is left out."""
+"""The figures in Prometheus' text format. Unknown figures are left out."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LISTS = (
     ("learning", "workers", "worker", "index", entries(LearnerWorker)),
     ("cluster", "nodes", "node", "id", entries(Node)),
 )
-"""Section, list, label, the field that tells its items apart, and their figures."""
+"""Section, list, label, the field that identifies an item, and the figures of an item."""
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The page that Prometheus scrapes, of the figures and of run, state and roles."""
+    """The page that Prometheus scrapes, from `GET /v1/stats` and `GET /v1/status`."""
     page = _Page()
-    page.add("info", "gauge", "The run that is going on.", 1, {
+    page.add("info", "gauge", "The current run.", 1, {
         "version": status.get("version"), "run_id": status.get("run_id"),
         "algorithm": stats.get("inference", {}).get("algorithm"),
     })
@@ -52,7 +52,7 @@ def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 class _Page:
-    """Samples grouped by metric, in the order in which the metrics first came."""
+    """Samples grouped by metric; metrics are in the order of their first sample."""
 
     def __init__(self) -> None:
         self._families: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`/v1/timeline`: the last seconds of ticks and inferences, to be drawn."""
+"""`/v1/timeline`: ticks and inferences of the last seconds, to be drawn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ticks(BaseModel):
 
 
 class Bars(BaseModel):
-    """Registered actions by the time of their registration; one entry of each list per action."""
+    """Registered actions, by the time of registration; one entry of each list per action."""
 
     worker: list[int] = described("The inference process that computed it.", [0, 1])
     start_ms: list[float] = described(
@@ -81,7 +81,7 @@ class Timeline(BaseModel):
 
 @router.get("/timeline", response_model=Timeline, summary="The last seconds, to be drawn")
 async def timeline(context: AppContext, seconds: Seconds = 3.0) -> Response:
-    """Every tick with the source of its action, and a bar for each action from the observation it
-    was computed from to its registration. Columns are sorted by time.
+    """Every tick with the source of its action, and a bar for each action, which begins with the
+    observation that it was computed from and ends with its registration. Lists are sorted by time.
     """
     return raw_json_answer(await context.timelines.get(round(seconds, 1)))
