@@ -85,9 +85,9 @@ IN_SHORT = (
         "actions.inaction_fraction_60s",
     ),
     Shown(
-        ("Executed", "picture"),
+        ("Executed", "observation"),
         "The newest tick's action: whether it came from the agent, was re-used, or is the default "
-        "behaviour, the process that computed it, and the age of its picture in ticks.",
+        "behaviour, the process that computed it, and the age of its observation in ticks.",
         "/v1/timeline",
     ),
 )
@@ -107,7 +107,7 @@ STAGGERING = (
         "/v1/timeline",
     ),
     Shown(
-        ("tick: agent", "re-used", "default (inaction)"),
+        ("tick: action of the agent", "tick: re-used action", "tick: default action (inaction)"),
         "A tick by the source of the action that it executed: a line for a new action of the "
         "agent, a hollow box for one that was used before, a full box with a cross for the default "
         "behaviour, as no action was ready. Counted below the picture, for the ticks drawn.",

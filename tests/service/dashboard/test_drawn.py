@@ -122,8 +122,8 @@ def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService)
     expect_text(blank.locator("#timeline-summary"), "0 default")
     found = blank.evaluate(COLOURS.replace("LANES", "2"))
     assert (found["lost"], found["marks"]) == (0, 0)
-    expect_text(blank.locator("#executed-text"), r"^LEFT, from the agent \(process [01], picture "
-                r"2 ticks old\)$")
+    expect_text(blank.locator("#executed-text"), r"^LEFT, from the agent \(process [01], "
+                r"observation 2 ticks old\)$")
     expect_attribute(blank.locator("#delays"), "aria-label", r"2 ticks 100\.0 %")
 
 
@@ -195,7 +195,7 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
         ticks = re.search(r"(\d+) ticks", told)
         assert ticks is not None
         assert int(ticks[1]) > least
-    blank.get_by_role("button", name="Go on").click()
+    blank.get_by_role("button", name="Resume").click()
     assert eventually(lambda: blank.evaluate(picture) != held)
 
 

@@ -182,8 +182,8 @@ def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> 
     deadlines = running.backend.deadlines
     running.backend.deadlines = lambda: {**deadlines(), "decisions": [decision]}
     running.backend.figures["r3"]["mode"] = "step"
-    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind: 40\.0 % of the time "
-                r"up to the margin against 20\.0 % of the data\.")
+    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind schedule: 20\.0 % of "
+                r"the data used in 40\.0 % of the time up to the margin\.")
 
 
 def test_shows_a_failed_process(page: Any, running: RunningService) -> None:

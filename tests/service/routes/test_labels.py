@@ -24,8 +24,8 @@ OTHER = (
 DRAWING = ("charts", "cluster", "delays", "figures", "horizon", "lanes", "main", "processes",
            "screen", "timeline")
 """The scripts that show figures. Events are sentences (`sentences.js`), settings are in `/docs`."""
-CONNECTING = {"", "horizon", "of", "the newest", "of the time", "inference is padded to", "now",
-              "unknown so far"}
+CONNECTING = {"", "horizon", "of", "the newest", "schedule", "inference is padded to", "now",
+              "of the time", "unknown so far"}
 """Words beside numbers, and on axes, that name no figure."""
 COMPUTED = {
     "lanes": {"OUTLIER": "more than {} times", "OUTLIER_TICKS": "more than {} ticks"},
