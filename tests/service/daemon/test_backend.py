@@ -13,16 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
-from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, Decision
-from rtagent.memory.world import World, WorldMemory
 from rtagent.processes.pipe import open_pipe
-from rtagent.staggering.arbiter import Source
-from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, Backend
+from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S
 from service.daemon.commands import (
     MOST_UNANSWERED,
     BackendBusy,
@@ -32,7 +27,7 @@ from service.daemon.commands import (
 )
 from tests.desired import with_changes
 from tests.forked import eventually
-from tests.rows import write_row
+from tests.service.shared_memory import Daemon, blueprint
 
 
 class Supervisor:
@@ -164,44 +159,6 @@ def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> No
         supervisor.call("n", {})
 
 
-def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
-    return Blueprint(
-        rate_hz=50.0, frame_shape=shape, frame_dtype=dtype, frame_stack=1, observation_space=None,
-        action_space=None, action_shape=(), action_dtype="int32", action_meanings=(),
-        noop_action=0, network="mlp 1", tensors=(), screen=screen,
-    )
-
-
-class Daemon:
-    """Shared memory written by the test, as the supervisor and the environment would."""
-
-    def __init__(self, config: Config, shapes: Blueprint) -> None:
-        self.memory = WorldMemory(config, shapes)
-        self.world = World(self.memory.handles)
-        self.order()
-        self.pipe, theirs = open_pipe()
-        self.backend = Backend(World(self.memory.handles), theirs)
-
-    def order(
-        self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
-    ) -> None:
-        self.world.control.write(
-            with_changes(
-                DesiredState(self.world.config), processes=processes, rows=processes,
-                inference={
-                    "processes": processes, "algorithm": algorithm,
-                    "injected_latency_ms": injected_ms,
-                },
-            )
-        )
-
-    def tick(self, frame: Any) -> None:
-        self.world.frames.publish(0, frame, 0)
-        write_row(
-            self.world.ledger, 0, time_ns=time.monotonic_ns(), worker=-1, source=Source.DEFAULT
-        )
-
-
 @pytest.fixture
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     """Of grey pictures, or of frames of a shape that a test names with whether it is a picture."""
@@ -209,8 +166,7 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
     daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
     yield daemon
-    daemon.pipe.close()
-    daemon.memory.close()
+    daemon.close()
 
 
 @pytest.mark.parametrize(
@@ -255,8 +211,7 @@ def test_ready_while_the_policy_server_that_acts_answers() -> None:
     assert daemon.backend.ready() == (False, "no policy server answers")
     daemon.world.metrics.inference[1].connected = 1
     assert daemon.backend.ready()[0]
-    daemon.pipe.close()
-    daemon.memory.close()
+    daemon.close()
 
 
 def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:

@@ -1,4 +1,4 @@
-"""The page on phones, in the dark, by keyboard, and for hours; and the page of figures."""
+"""The page on phones, in the dark, by keyboard, and for hours."""
 
 from __future__ import annotations
 
@@ -11,21 +11,11 @@ import pytest
 import service
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.declaration import example
-from service.routes.pages import SECTIONS
 from tests.service.conftest import RunningService, role
 from tests.service.dashboard.conftest import control, event, expect_text, figure, form
 
 STATIC = Path(service.__file__).parent / "static"
 pytestmark = pytest.mark.browser
-
-
-def test_every_figure_is_explained(page: Any, running: RunningService) -> None:
-    page.get_by_role("navigation").get_by_role("link", name="Figures explained").click()
-    rows = page.locator("tbody th code").all_inner_texts()
-    expected = [each.path for part in SECTIONS for each in part.figures]
-    assert rows == expected
-    for path in ("clock.ticks", "regret.delay", "inference.workers[].latency_ms.p99"):
-        assert path in rows
 
 
 @pytest.mark.parametrize("path", ["", "figures"])

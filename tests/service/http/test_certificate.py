@@ -33,7 +33,7 @@ def secure(backend: Any, certificate: Certificate) -> Iterator[RunningService]:
     """The service with TLS, and few places."""
     service = RunningService(backend, options={
         "certificate": certificate.certificate, "private_key": certificate.key,
-        "most_connections": 12, "most_per_address": 12, "patience_s": 2.0,
+        "most_connections": 12, "most_per_address": 12, "patience_s": 1.0,
     })
     service.start()
     yield service

@@ -25,7 +25,7 @@ SILENT = 120
 @pytest.fixture
 def small(backend: Any) -> Iterator[RunningService]:
     """A service with few places, which does not wait for long."""
-    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 3.0}
+    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 1.0}
     service = RunningService(backend, options=options)
     service.start()
     yield service

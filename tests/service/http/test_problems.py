@@ -48,22 +48,18 @@ def test_a_file_is_sent_whole_whatever_part_of_it_is_asked_for(
     assert answer.headers["accept-ranges"] == "none"
 
 
-def test_405_names_all_methods(client: TestClient) -> None:
-    answer = client.delete("/v1/inference")
-    assert answer.headers.get_list("allow") == ["GET, PATCH"]
-
-
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
         ("/v1/stats/stream", "GET"), ("/v1/checkpoints", "GET, POST"), ("/v1/screen", "GET"),
-        ("/livez", "GET"), ("/", "GET"), ("/static/main.js", "GET, HEAD"),
+        ("/v1/inference", "GET, PATCH"), ("/livez", "GET"), ("/", "GET"),
+        ("/static/main.js", "GET, HEAD"),
     ],
 )
 def test_405_names_what_is_possible(client: TestClient, path: str, allowed: str) -> None:
     answer = client.put(path)
     assert answer.status_code == 405
-    assert answer.headers["allow"] == allowed
+    assert answer.headers.get_list("allow") == [allowed]
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0", "nonsense"])

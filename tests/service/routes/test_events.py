@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from rtagent.config_sources import parse_config
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
-from tests.service.daemon.test_backend import Daemon, blueprint
+from tests.service.shared_memory import Daemon, blueprint
 
 RUN = "a1b2c3d4"
 
@@ -93,8 +93,7 @@ class Run:
 def started(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path)
     yield run
-    run.daemon.pipe.close()
-    run.daemon.memory.close()
+    run.daemon.close()
 
 
 def test_before_the_first_report_nothing_is_known(started: Run) -> None:
