@@ -18,7 +18,6 @@ from anyio import to_thread
 
 from rtagent.clock import Clock, MonotonicClock
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -44,24 +43,6 @@ class Fresh(Generic[T]):
             if self._made is None or now - self._made[0] >= self._max_age:
                 self._made = (now, await to_thread.run_sync(self._produce))
             return self._made[1]
-
-
-class FreshByKey(Generic[K, T]):
-    """One `Fresh` per key, for the `most` keys that were requested last."""
-
-    def __init__(self, produce: Callable[[K], T], max_age: float, most: int) -> None:
-        self._produce = produce
-        self._max_age = max_age
-        self._most = most
-        self._kept: dict[K, Fresh[T]] = {}
-
-    async def get(self, key: K) -> T:
-        """The result for a key, at most `max_age` old."""
-        fresh = self._kept.pop(key, None) or Fresh(lambda: self._produce(key), self._max_age)
-        self._kept[key] = fresh
-        while len(self._kept) > self._most:
-            del self._kept[next(iter(self._kept))]
-        return await fresh.get()
 
 
 class PerVersion(Generic[T]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -18,7 +19,7 @@ from service.daemon.backend import Backend
 from service.daemon.commands import BackendBusy
 from service.daemon.encoding import json_bytes
 from service.daemon.png import png_bytes
-from service.http.fresh import Fresh, FreshByKey, PerVersion
+from service.http.fresh import Fresh, PerVersion
 from service.http.login import Login
 from service.http.places import Places
 from service.http.security import asker
@@ -47,9 +48,8 @@ class Context:
         self.stats_json = Fresh(self._stats, MAX_AGE_S)
         self.status_json = PerVersion(backend.status_version, lambda: json_bytes(backend.status()))
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
-        self.timelines: FreshByKey[float, bytes] = FreshByKey(
-            lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
-        )
+        # By seconds.
+        self.timeline_json = lru_cache(TIMELINES_KEPT)(self._fresh_timeline)
         self.places = Places(MOST_OPEN)
         self._changing = asyncio.Lock()
         self.checkpointing = asyncio.Lock()
@@ -78,6 +78,9 @@ class Context:
         return await to_thread.run_sync(
             self.backend.command, name, arguments, by, abandon_on_cancel=True
         )
+
+    def _fresh_timeline(self, seconds: float) -> Fresh[bytes]:
+        return Fresh(lambda: json_bytes(self.backend.timeline(seconds)), MAX_AGE_S)
 
     def _stats(self) -> bytes:
         stats = self.backend.stats()

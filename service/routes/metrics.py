@@ -8,7 +8,7 @@ from typing import Any
 
 from rtagent.telemetry.figures.acting import InferenceWorker, Regrets
 from rtagent.telemetry.figures.cluster import Node
-from rtagent.telemetry.figures.declaration import Entry, entries, fields_of, text_of
+from rtagent.telemetry.figures.declaration import Entry, Figure, entries, fields_of, text_of
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.figures.learning import LearnerWorker
 
@@ -22,6 +22,14 @@ LISTS = (
     ("cluster", "nodes", "node", "id", entries(Node)),
 )
 """Section, list, label, the field that identifies an item, and the figures of an item."""
+
+
+def series_name(figure: Figure) -> str:
+    """Name and labels of a figure in Prometheus; empty: it is not there."""
+    if figure.metric is None:
+        return ""
+    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
+    return f"{PREFIX}{figure.metric}" + (f"{{{labels}}}" if labels else "")
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:

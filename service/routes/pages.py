@@ -19,7 +19,7 @@ from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_o
 from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
 from service.http.html import explained_page
 from service.routes.labels import ACTING, DEADLINE, IN_SHORT, PROCESSES, STAGGERING, Shown
-from service.routes.metrics import PREFIX
+from service.routes.metrics import series_name
 
 router = APIRouter()
 
@@ -69,20 +69,24 @@ SECTIONS = [
 ]
 
 
-def unit(entry: Entry) -> str:
-    """The figure's unit; empty for a text or a number without unit."""
-    if entry.flag:
-        return "yes or no"
-    return entry.figure.unit or ("count" if entry.figure.kind == "counter" else "")
+def meaning(figure: Figure) -> str:
+    """What a figure means, and when it is unknown."""
+    return f"{figure.meaning} Unknown: {figure.none}." if figure.none else figure.meaning
+
+
+def kind_and_unit(entry: Entry) -> str:
+    """The kind of a figure and, unless it is a text or a number without unit, its unit."""
+    unit = "count" if entry.figure.kind == "counter" else ""
+    unit = "yes or no" if entry.flag else entry.figure.unit or unit
+    return f"{entry.figure.kind}, {unit}" if unit else entry.figure.kind
 
 
 def _row(entry: Entry) -> str:
     path, figure = escape(entry.path), entry.figure
-    meaning = f"{figure.meaning} Unknown: {figure.none}." if figure.none else figure.meaning
-    kind = ", ".join(filter(None, [figure.kind, unit(entry)]))
     return (
         f'<tr id="{path}"><th scope="row">{_names(figure.names)}<code>{path}</code></th>'
-        f"<td>{escape(meaning)}</td><td>{kind}</td><td>{_metric(figure)}</td></tr>"
+        f"<td>{escape(meaning(figure))}</td><td>{kind_and_unit(entry)}</td>"
+        f"<td>{_metric(figure)}</td></tr>"
     )
 
 
@@ -101,9 +105,8 @@ def _metric(figure: Figure) -> str:
     """Name and labels in Prometheus, and the unit there if it is another one."""
     if figure.metric is None:
         return ""
-    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
-    text = f"{PREFIX}{figure.metric}" + (f"<wbr>{escape(f'{{{labels}}}')}" if labels else "")
-    return f"<code>{text}</code>{' (in s)' if figure.scale != 1.0 else ''}"
+    name = escape(series_name(figure)).replace("{", "<wbr>{")
+    return f"<code>{name}</code>{' (in s)' if figure.scale != 1.0 else ''}"
 
 
 def _section(section: Section) -> str:

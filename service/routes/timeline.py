@@ -84,4 +84,4 @@ async def timeline(context: AppContext, seconds: Seconds = 3.0) -> Response:
     """Every tick with the source of its action, and a bar for each action, which begins with the
     observation that it was computed from and ends with its registration. Lists are sorted by time.
     """
-    return raw_json_answer(await context.timelines.get(round(seconds, 1)))
+    return raw_json_answer(await context.timeline_json(round(seconds, 1)).get())

@@ -33,7 +33,7 @@ const SENTENCES = {
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
   paused: (e) => `Everything stood still for ${seconds(e.seconds)}`,
   internal_error: (e) => `An internal error of rtagent (${e.duty}): ${lastLine(e.error)}`,
-  slip: (e) => `The clock was too late to catch up and started anew: ${plural(e.slips, "slip", "slips")} so far`,
+  slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>
     `${plural(e.faults, "episode", "episodes")} cut short so far: ${e.reason}`,
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,

@@ -7,7 +7,7 @@ import itertools
 import threading
 
 from rtagent.clock import VirtualClock
-from service.http.fresh import Fresh, FreshByKey, PerVersion
+from service.http.fresh import Fresh, PerVersion
 
 
 def test_a_result_is_handed_out_until_it_is_too_old() -> None:
@@ -21,21 +21,6 @@ def test_a_result_is_handed_out_until_it_is_too_old() -> None:
         return found
 
     assert asyncio.run(ask()) == [0, 0, 1, 1, 2]
-
-
-def test_the_results_of_only_so_many_keys_are_kept() -> None:
-    made: list[int] = []
-
-    def produce(key: int) -> int:
-        made.append(key)
-        return key * key
-
-    async def ask(*keys: int) -> list[int]:
-        fresh = FreshByKey(produce, max_age=60.0, most=2)
-        return [await fresh.get(key) for key in keys]
-
-    assert asyncio.run(ask(1, 2, 1, 3, 1, 2)) == [1, 4, 1, 9, 1, 4]
-    assert made == [1, 2, 3, 2], "2 was asked for longest ago when 3 came"
 
 
 def test_a_result_is_made_once_for_each_version() -> None:

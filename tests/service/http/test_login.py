@@ -55,14 +55,6 @@ def test_an_address_opens_the_dashboard_once(stranger: TestClient, settings: Set
     assert "set-cookie" not in again.headers
 
 
-def test_every_session_is_another_one(stranger: TestClient, settings: Settings) -> None:
-    sessions = set()
-    for _ in range(3):
-        stranger.post("/login", data={"secret": TOKEN})
-        sessions.add(stranger.cookies[cookie_name(settings)])
-    assert len(sessions) == 3
-
-
 @pytest.mark.parametrize("secret", ["TOKEN", " TOKEN\n", "CODE", "ADDRESS"])
 def test_the_form_takes_token_and_code(stranger: TestClient, secret: str) -> None:
     address = new_address(stranger)
