@@ -78,7 +78,7 @@ def _linked(page: Any) -> list[str]:
 
 
 def _target(page: str, link: str) -> str | None:
-    """The file that a link of a page means, from the repository's root; None: an outside address."""
+    """The path in the repository of the file that a link means; None: the link leads outside."""
     if re.match(r"[a-z]+:|/", link):
         return None
     outside = {name: path for path, name in PAGES.items()}

@@ -170,7 +170,7 @@ class SettingsForm {
     const said = changes.map(([name]) => `${name} = ${exact(at(this.settings.values, name))}`).join(", ");
     for (const [name] of changes) this.edited.delete(name);
     say(this.form, `In force: ${said}.`, "accepted");
-    this.onChanged(said);
+    this.onChanged();
   }
 
   // Shows the daemon's settings instead of the changes, which may come into force or not.
@@ -195,7 +195,7 @@ async function writeCheckpoint(form, onChanged) {
     say(form, "No answer came, so it is not known whether it was written. The events will tell.");
   } else {
     say(form, `Written: ${outcome.result.file}, after ${plain(outcome.result.updates)} updates.`, "accepted");
-    onChanged("checkpoint");
+    onChanged();
   }
 }
 

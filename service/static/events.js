@@ -46,13 +46,13 @@ function showEvents(events) {
 }
 
 // Asks for the newest events. Gives those not seen before, each with its time on the page's clock and
-// its label; null if the daemon does not give events.
+// its label.
 export async function fetchEvents() {
   const { status, body } = await ask(`/v1/events?limit=${FETCHED}`);
   if (status !== 200) {
-    put($("#no-events"), status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    put($("#no-events"), "Not available at the moment.");
     $("#no-events").hidden = list.children.length > 0;
-    return null;
+    return [];
   }
   const now = performance.now() / 1000;
   offerKinds(body.events);

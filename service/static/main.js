@@ -5,7 +5,7 @@ import { $, put } from "./dom.js";
 import { whenLookChanges } from "./canvas.js";
 import { chartPaths, drawCharts } from "./charts.js";
 import { showCluster } from "./cluster.js";
-import { ask, attempt, openStream, repeat } from "./connection.js";
+import { ask, attempt, openStream, repeat, wait } from "./connection.js";
 import { startControls } from "./controls.js";
 import { Delays, drawDelays } from "./delays.js";
 import { clearEvents, fetchEvents, news, startEvents } from "./events.js";
@@ -112,14 +112,11 @@ async function fetchStatus() {
 
 // Timeline
 
-let timelineAbsent = -Infinity;
-
 async function fetchTimeline() {
-  if (performance.now() - timelineAbsent < ABSENT_MS) return;
   const { status, body } = await ask(`/v1/timeline?seconds=${secondsNeeded()}`);
   if (status !== 200) {
-    timelineAbsent = performance.now();
-    clearTimeline(status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    clearTimeline("Not available at the moment.");
+    await wait(ABSENT_MS);
     return;
   }
   takeTimeline(body);
@@ -129,15 +126,8 @@ async function fetchTimeline() {
 
 // Events
 
-let eventsAbsent = -Infinity;
-
 async function followEvents() {
-  if (performance.now() - eventsAbsent < ABSENT_MS) return;
   const fresh = await fetchEvents();
-  if (fresh === null) {
-    eventsAbsent = performance.now();
-    return;
-  }
   for (const { event, label, time } of fresh.filter((each) => each.label !== null)) {
     markers.add(event.id, time, label);
     timelineMarkers.add(event.id, 1000 * event.uptime_s, label);
@@ -152,16 +142,10 @@ async function fetchDecisions() {
   if (status === 200) showDecision(body.decisions ?? []);
 }
 
-// A change made on this page is an event like any other; without events it is marked here.
-function noteChange(label) {
-  const now = performance.now();
-  if (now - eventsAbsent < ABSENT_MS) markers.add(`own change at ${now}`, now / 1000, label);
-  else attempt(followEvents);
-}
-
+const followEventsNow = () => attempt(followEvents);
 const drawTimeline = startTimeline();
-const refreshSettings = startControls(noteChange);
-startEvents(() => attempt(followEvents));
+const refreshSettings = startControls(followEventsNow);
+startEvents(followEventsNow);
 whenLookChanges(drawAll);
 openStream(STREAM_HZ, { onFigures: takeFigures, onLost: showLost, onFound: showFound });
 // The status is asked for even without a connection: it tells whether the session has ended.

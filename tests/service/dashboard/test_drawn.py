@@ -12,7 +12,7 @@ import pytest
 
 from tests.forked import eventually
 from tests.service.conftest import RunningService, example_timeline
-from tests.service.dashboard.conftest import control, event, expect_attribute, expect_text, verdict
+from tests.service.dashboard.conftest import event, expect_attribute, expect_text, verdict
 
 pytestmark = pytest.mark.browser
 
@@ -224,14 +224,12 @@ def test_reduced_motion_does_without_animation(blank: Any, running: RunningServi
     assert times <= 2 * there + 2
 
 
-def test_an_older_daemon_is_coped_with(blank: Any, running: RunningService) -> None:
+def test_what_is_not_available_is_named_and_the_rest_works(
+    blank: Any, running: RunningService
+) -> None:
     for absent in ("**/v1/timeline*", "**/v1/events*"):
         blank.route(absent, lambda route: route.fulfill(status=404, json={"detail": "not found"}))
     blank.goto(running.login_url())
     expect_text(blank.locator("#no-timeline"), "Not available")
     expect_text(blank.locator("#no-events"), "Not available")
     expect_text(verdict(blank, "acting"), "acting on")
-    control(blank, "inference.processes").fill("5")
-    blank.keyboard.press("Enter")
-    chart = blank.locator('[data-series="actions.inaction_fraction_60s"]')
-    expect_attribute(chart, "aria-label", "marked: inference.processes = 5")
