@@ -88,10 +88,6 @@ class Login:
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
 
-    def has_session(self, headers: Headers) -> bool:
-        """Whether the request has the cookie of an open session."""
-        return self._sessions.knows(self._session_of(headers))
-
     def session_check(self, headers: Headers) -> Callable[[], bool]:
         """A function that tells whether the session of a request is still open."""
         return partial(self._sessions.knows, self._session_of(headers))

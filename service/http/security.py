@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -83,8 +84,9 @@ class SecurityMiddleware:
                 await answer(scope, receive, send)
                 return
             state = scope.setdefault("state", {})
-            state["by_session"] = by_session = self._check_credentials(scope, headers)
-            state["admitted"] = self._login.session_check(headers) if by_session else _always
+            session_is_open = self._check_credentials(scope, headers)
+            state["by_session"] = session_is_open is not None
+            state["admitted"] = session_is_open or _always
             if scope["type"] == "http":
                 receive = await _with_body_read(headers, receive, self._settings)
         except Problem as problem:
@@ -112,21 +114,26 @@ class SecurityMiddleware:
         if foreign or (headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers):
             raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
 
-    def _check_credentials(self, scope: Scope, headers: Headers) -> bool:
-        """Refuse a request without token or session; returns whether it has a session."""
+    def _check_credentials(self, scope: Scope, headers: Headers) -> Callable[[], bool] | None:
+        """Refuse a request that needs the token or a session, and has neither.
+
+        Returns:
+            Tells whether the session of the request is still open. None if it does not use one.
+        """
         if scope["type"] == "http" and scope["path"] in OPEN_PATHS | LOGIN_ASSETS:
-            return False
+            return None
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             if scheme.lower() != "bearer" or not secrets_equal(token.strip(), self._settings.token):
                 raise self._login.failure(scope, "that token is wrong")
-            return False
-        if not self._login.has_session(headers):
+            return None
+        session_is_open = self._login.session_check(headers)
+        if not session_is_open():
             raise Problem(
                 401, f"a token is needed: {HINT}", kind="unauthorized", headers=BEARER_WANTED
             )
-        return True
+        return session_is_open
 
 
 def _always() -> bool:

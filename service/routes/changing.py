@@ -54,8 +54,8 @@ SHOWN: dict[int | str, dict[str, Any]] = {200: {
 }}
 PATCH = "A merge patch: an absent field stays as it is; null takes a limit away."
 PATCH_ANSWER = (
-    "A merge patch. Answers when the change is in force, with the new settings. Nothing changes "
-    "unless everything is accepted. After 30 s it answers 504."
+    "A merge patch. It is answered when the change is in force, with the new settings. Nothing "
+    "changes unless everything is accepted. After 30 s the answer is 504."
 )
 CHANGE_RESPONSES = {**SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)}
 

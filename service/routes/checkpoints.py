@@ -72,13 +72,13 @@ async def checkpoints(context: AppContext) -> Response:
 async def write_checkpoint(
     context: AppContext, by: Asker, wanted: Annotated[CheckpointRequest | None, Body()] = None
 ) -> Response:
-    """Answers when it is written, with its name. The body may be left out.
+    """Answered when the checkpoint is written, with its name. The body may be left out.
 
-    One at a time: while one is being written, another is refused. With the replay that can take
-    minutes; after 10 minutes it answers 504.
+    While a checkpoint is being written, another is refused. With the replay it can take minutes;
+    after 10 minutes the answer is 504.
     """
     if context.checkpointing.locked():
-        raise Problem(409, "a checkpoint is being written; wait for its end", kind="refused")
+        raise Problem(409, "a checkpoint is being written; wait until it is done", kind="refused")
     async with context.checkpointing:
         arguments = (wanted or CheckpointRequest()).model_dump()
         return json_answer(await context.command("checkpoint", arguments, by), 201)
