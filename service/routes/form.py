@@ -43,9 +43,10 @@ def _field(key: str, schema: Mapping[str, Any]) -> str:
         shown = f'<label class="check">{control} {_in_words(key)}</label>'
     else:
         shown = f'<label for="{key}">{_in_words(key)}</label><span class="control">{control}</span>'
-    help_text = " ".join(filter(None, [
-        schema["description"], _bounds(kinds[0]), f"In force {schema['live']}.",
-    ]))
+    help_text, bounds = schema["description"], _bounds(kinds[0])
+    if bounds not in help_text:
+        help_text += f" {bounds}."
+    help_text += f" In force {schema['live']}."
     return (
         f'<div class="field">{shown}<span class="now"></span><small class="help" '
         f'id="{key}-help" hidden><code>{key}</code> {escape(help_text)}</small></div>'
@@ -83,8 +84,9 @@ def _control(named: str, kinds: list[dict[str, Any]]) -> str:
 
 
 def _bounds(kind: Mapping[str, Any]) -> str:
+    """The bounds of a number in words; empty for other kinds of values."""
     if "maximum" not in kind:
         return ""
     if "minimum" in kind:
-        return f"{kind['minimum']:g} to {kind['maximum']:,.0f}."
-    return f"Above {kind['exclusiveMinimum']:g}, at most {kind['maximum']:,.0f}."
+        return f"{kind['minimum']:g} to {kind['maximum']:,.0f}"
+    return f"Above {kind['exclusiveMinimum']:g}, at most {kind['maximum']:,.0f}"
