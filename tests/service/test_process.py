@@ -18,7 +18,7 @@ from tests.service.conftest import TOKEN, RunningService
 
 
 def open_stream(service: RunningService, hz: int = 20) -> socket.socket:
-    """An event stream that nobody reads."""
+    """An event stream whose client does not read."""
     sock = socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
     sock.sendall(
         f"GET /v1/stats/stream?hz={hz} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
@@ -97,7 +97,7 @@ def test_beats(running: RunningService) -> None:
 
 
 def test_socket_is_taken_over(backend: Any) -> None:
-    """What connects between two services waits for the second."""
+    """A service that is started again listens on the same port."""
     service = RunningService(backend)
     service.start()
     service.stop()

@@ -31,7 +31,7 @@ from tests.service.shared_memory import Daemon, blueprint
 
 
 class Supervisor:
-    """The other end of the pipe, driven by the test."""
+    """The supervisor's end of the pipe, which the test operates."""
 
     def __init__(self) -> None:
         self.end, theirs = open_pipe()
@@ -161,7 +161,7 @@ def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> No
 
 @pytest.fixture
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """Of grey pictures, or of frames of a shape that a test names with whether it is a picture."""
+    """A daemon with grey pictures, or with frames as a test's parameter says: shape, is a picture."""
     shape, screen = getattr(request, "param", ((8, 6), True))
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
     daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
@@ -180,7 +180,7 @@ def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
     picture = backend.screen()
     assert picture is not None
     if not daemon.world.blueprint.screen:
-        # Five seconds of vectors are drawn, however few there are yet.
+        # A plot has the same size however few vectors there are.
         assert picture.shape == (252, 336, 3)
         return
     assert picture.shape[:2] == (8, 6)

@@ -132,7 +132,7 @@ def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: Runnin
     processes.fill("3")
     page.keyboard.press("Enter")
     expect_text(answer, r"^Not in force yet: accepted and under way\.$")
-    # What stands there is what the daemon says, and no longer somebody's wish.
+    # The form shows the daemon's value, and no longer the entered one.
     expect_value(processes, "2")
     page.get_by_role("button", name="Write a checkpoint").click()
     expect_text(page.locator("#checkpoint output"), r"^Not written yet: accepted and under way\.$")
@@ -163,7 +163,7 @@ def test_a_change_without_an_answer_of_the_daemon_is_not_told_as_refused(
     running.backend.live["inference"]["processes"] = 3
     page.keyboard.press("Enter")
     expect_text(told, "^No answer came, so it is not known whether this was changed")
-    # What the form shows is what the daemon says, and no longer what was entered.
+    # The form shows the daemon's value: the change had come into force.
     expect_value(processes, "3")
     assert form(page).locator(".edited").count() == 0
     page.get_by_role("button", name="Write a checkpoint").click()

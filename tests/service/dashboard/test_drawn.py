@@ -110,7 +110,7 @@ def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> 
         return min(found["lanes"]) > 1 and found["lost"] > 10 and found["ruler"] > 20
 
     assert eventually(drawn)
-    # What is held still has as many red boxes as the caption says, but for one at the edge.
+    # The held picture has as many red boxes as the caption says, give or take one at the edge.
     blank.locator("#hold").click()
     found = blank.evaluate(COLOURS.replace("LANES", str(processes)))
     assert abs(found["boxes"] - found["told"]) <= 1 < found["told"]
@@ -183,10 +183,10 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     assert eventually(lambda: blank.evaluate(picture) != before)
     blank.get_by_role("button", name="Hold").click()
     held = blank.evaluate(picture)
-    # Two answers of the daemon later it would have moved.
+    # Two answers of the daemon later a picture that is not held would have moved.
     blank.wait_for_timeout(600)
     assert blank.evaluate(picture) == held
-    # Another span of the same moment, whatever has come since then.
+    # Another span shows the same moment, whatever has come since then.
     running.backend.timeline = moving_timeline(5, ahead_ms=10_000.0)
     blank.wait_for_timeout(600)
     for span, least in (("2500", 20), ("300", 3)):

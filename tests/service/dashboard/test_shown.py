@@ -173,7 +173,7 @@ def test_shows_learners_deadlines_and_memory(page: Any, running: RunningService)
         names = ("time-ratio", "data-ratio", "memory")
         return [page.locator(f"#{name} i").evaluate(width) for name in names]
 
-    # The bars glide to their place.
+    # The bars move slowly to their new length.
     assert eventually(lambda: shares() == pytest.approx([0.25, 0.5, 850 / 900], abs=0.02))
 
 

@@ -1,4 +1,4 @@
-"""Logins that fail."""
+"""Failed logins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_address_has_its_own_limit(clock: VirtualClock) -> None:
     for _ in range(BURST + 1):
         failures.failed("2001:db8::1")
     assert failures.failed("192.0.2.1") == 0.0
-    # One customer has all of a /64.
+    # One customer is given a whole /64.
     assert failures.failed("2001:db8::2") > 0.0
 
 

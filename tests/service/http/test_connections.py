@@ -92,7 +92,7 @@ def test_who_has_said_something_that_is_not_read_yet_is_not_silent(clients: list
     speaks.theirs.send(b"G")
     connect(connections, clients, 2.0)
     assert (speaks.ended, silent.ended) == (False, True)
-    # What it said has been read, and was no whole request.
+    # Its data has been read, and was not a complete request.
     speaks.sock.recv(1)
     connect(connections, clients, 3.0)
     assert speaks.ended

@@ -161,7 +161,7 @@ def test_sessions_outlive_the_service(backend: Any, tmp_path: Path) -> None:
 
 
 def test_who_has_no_session_has_nothing_written(backend: Any, tmp_path: Path) -> None:
-    """A stranger who logs out again and again must keep no disk busy, and no login waiting."""
+    """A stranger who logs out again and again must not keep the disk busy or delay logins."""
     file = tmp_path / "sessions.json"
     settings = Settings(TOKEN, port=PORT, sessions_file=file)
     app = create_app(backend, settings)
@@ -237,7 +237,7 @@ def test_failures_are_told_and_limited_but_the_right_token_always_opens(
     assert "Too many logins have failed" in page.text
     assert stranger.get("/v1/stats", headers=BEARER).status_code == 200
     assert stranger.get(new_address(stranger)).status_code == 303
-    # A missing token is no attempt.
+    # A request without a token does not count as a failed login.
     stranger.cookies.clear()
     assert stranger.get("/v1/stats").status_code == 401
     assert backend.reported == [

@@ -1,4 +1,4 @@
-"""Who may talk to the service."""
+"""Who may use the service."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ALIKE = [
     for own in ("localhost", "127.0.0.1")
     for name in (f"evil-{own}", f"evil.{own}", f"x{own}", f"{own}-evil", f"{own}.evil", f"{own}x")
 ]
-"""Names that begin or end as ours do."""
+"""Foreign names that begin or end like ours."""
 
 
 def session_cookie(client: TestClient, settings: Settings) -> str:
-    """The cookie of a new session, which the client itself forgets."""
+    """The cookie of a new session, removed from the client."""
     client.post("/login", data={"secret": TOKEN})
     session = client.cookies[cookie_name(settings)]
     client.cookies.clear()

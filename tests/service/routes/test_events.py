@@ -65,7 +65,7 @@ def test_bounds(client: TestClient, query: str, field: str) -> None:
 
 
 class Run:
-    """A daemon whose supervisor's part the test plays."""
+    """A daemon whose supervisor is the test."""
 
     def __init__(self, state_dir: Path) -> None:
         config = parse_config({"run": {"state_dir": str(state_dir)}, "replay": {"capacity": 2048}})
@@ -74,7 +74,7 @@ class Run:
         self.path = state_dir / "runs" / RUN / EVENTS_FILE
 
     def keep(self, *events: dict[str, Any]) -> None:
-        """Into the run's file."""
+        """Write events into the run's file."""
         told: list[str | None] = []
         log = EventLog(self.path, told.append)
         for each in events:
@@ -83,7 +83,7 @@ class Run:
         assert told == []
 
     def report(self, *events: dict[str, Any]) -> None:
-        """Into the status."""
+        """Write events into the status."""
         self.daemon.world.status.write(
             {"run_id": RUN, "started_s": time.monotonic() - 100.0, "events": list(events)}
         )
