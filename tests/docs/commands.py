@@ -139,13 +139,12 @@ def check_pip(arguments: Sequence[str]) -> None:
 
 
 def measured() -> Iterator[str]:
-    """The commands in the table of `docs/measured.md`, without `rtagent bench`."""
+    """The commands in the table of `docs/measured.md`: a benchmark, or `experiment` and its name."""
     for line in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith("| what"):
             continue
         # A figure of an earlier version names its old command and, after "today", the present one.
         cell = line.rstrip("| ").rpartition("| ")[2].rpartition("today")[2]
         for command in re.findall(r"`([^`]+)`", cell):
-            if command.startswith("--"):
-                continue
-            yield command.removeprefix("rtagent ")
+            if not command.startswith("--"):
+                yield command.removeprefix("rtagent ")

@@ -161,7 +161,7 @@ def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> No
 
 @pytest.fixture
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """A daemon with grey pictures, or with frames as a test's parameter says: shape, is a picture."""
+    """A daemon with grey pictures, or frames of a test's parameter: shape, whether a picture."""
     shape, screen = getattr(request, "param", ((8, 6), True))
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
     daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
