@@ -25,7 +25,7 @@ export async function send(method, path, content, ifMatch) {
   if (status < 300) return { result: body, etag };
   if (status === 412) return { stale: true };
   // A service that failed on the request, or a proxy that got no answer, cannot know.
-  if (status === 500 || !body?.detail) return { unknown: true };
+  if (status === 500 || !body?.type) return { unknown: true };
   return body.type.endsWith(":not-in-force") ? { late: body.detail } : { refused: body.detail };
 }
 

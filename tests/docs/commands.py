@@ -139,7 +139,7 @@ def check_pip(arguments: Sequence[str]) -> None:
 
 
 def measured() -> Iterator[str]:
-    """The commands in the table of `docs/measured.md`: a benchmark, or `experiment` and its name."""
+    """The commands in the table of `docs/measured.md`: a benchmark, or `experiment` and a name."""
     for line in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith("| what"):
             continue
