@@ -1,4 +1,4 @@
-"""The application: the calls, the dashboard, and the layers in front of them."""
+"""The application: the calls, the dashboard, and the middleware in front of them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from service.http.attempts import Attempts
 from service.http.hot import Calls, HotCalls
 from service.http.login import NO_STORE, Login
 from service.http.problems import Problem, ProblemMiddleware
+from service.http.rate_limited_log import RateLimitedLog
 from service.http.security import SecurityHeaders, SecurityMiddleware
-from service.http.seldom import Seldom
 from service.http.sessions import Sessions
 from service.http.settings import Settings
 from service.routes import api, dashboard, docs, openapi, pages
-from service.routes.context import Context, Here
+from service.routes.context import AppContext, Context
 from service.routes.dashboard import REVALIDATE, STATIC
 from service.routes.metrics import CONTENT_TYPE, prometheus_text
-from service.routes.openapi import PROBLEM_RESPONSE, content, told
+from service.routes.openapi import PROBLEM_RESPONSE, content, described
 
 router = APIRouter(responses=PROBLEM_RESPONSE)
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """Health of the service."""
 
-    status: Literal["alive", "ready"] = told(
+    status: Literal["alive", "ready"] = described(
         "alive: the service answers; ready: the agent acts.", "ready")
 
 
 class Assets(StaticFiles):
-    """The dashboard's files, whole: Starlette refuses a part that is none as plain text."""
+    """The dashboard's files, always whole: Starlette refuses a bad `Range` with plain text."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [each for each in scope["headers"] if each[0] != b"range"]
@@ -65,7 +65,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
         docs_url=None, redoc_url=None, redirect_slashes=False,
     )
     clock = MonotonicClock()
-    failures = Seldom(lambda line: backend.tell("login_failed", error=line), clock)
+    failures = RateLimitedLog(lambda line: backend.report_event("login_failed", error=line), clock)
     attempts = Attempts(clock, failures)
     login = Login(settings, Sessions(settings.token, settings.sessions_file), attempts)
     app.state.context = Context(backend, login)
@@ -74,16 +74,16 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     problems.install(app)
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
-    # The one added last is the outermost.
+    # The middleware that is added last is the outermost.
     app.add_middleware(HotCalls, calls=hot_calls(app.state.context))
-    app.add_middleware(SecurityMiddleware, settings=settings, login=login, attempts=attempts)
+    app.add_middleware(SecurityMiddleware, settings=settings, login=login)
     app.add_middleware(ProblemMiddleware)
     app.add_middleware(SecurityHeaders)
     return app
 
 
 def hot_calls(context: Context) -> Calls:
-    """What programs and probes ask for again and again, by path."""
+    """The calls that programs and probes request most often, by path."""
     return {
         "/livez": livez,
         "/readyz": partial(readyz, context),
@@ -102,11 +102,11 @@ async def livez() -> Response:
     "/readyz", response_model=Health, summary="Whether the agent acts", tags=["health"],
     responses=openapi.problems(503),
 )
-async def readyz(here: Here) -> Response:
-    """200 from the first tick on; 503 with the reason before it, when a role has failed, or when
-    the policy server that acts does not answer.
+async def readyz(context: AppContext) -> Response:
+    """200 from the first tick on. 503, with the reason, before it, when a role has failed, and when
+    no policy server answers.
     """
-    ready, reason = await to_thread.run_sync(here.backend.ready)
+    ready, reason = await to_thread.run_sync(context.backend.ready)
     if not ready:
         raise Problem(503, reason, kind="not-ready")
     return json_answer({"status": "ready"})
@@ -117,9 +117,9 @@ async def readyz(here: Here) -> Response:
     responses=content("text/plain", "One line per figure.",
                       {"type": "string", "description": "Prometheus' text format 0.0.4."}),
 )
-async def metrics(here: Here) -> Response:
-    """The figures in Prometheus' text format, in base units. Unknown ones are left out."""
+async def metrics(context: AppContext) -> Response:
+    """The figures in Prometheus' text format, in base units. Unknown figures are left out."""
     text = await to_thread.run_sync(
-        lambda: prometheus_text(here.backend.stats(), here.backend.status())
+        lambda: prometheus_text(context.backend.stats(), context.backend.status())
     )
     return Response(text, headers={"content-type": CONTENT_TYPE, **NO_STORE})

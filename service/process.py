@@ -3,8 +3,8 @@
 Why it is correct. `http/binding.py` listens before anything is started, so a port in use is
 noticed at once, and a service that is restarted takes the same socket over: clients that connect
 meanwhile wait in its backlog. The heartbeat is stamped from inside the event loop: a loop that
-hangs stops beating. On a stop the open streams are told first, since the server waits for them.
-Who connects and sends nothing takes nothing from others: `http/connections.py` and others.
+hangs stops beating. On a stop the open streams are ended first, since the server waits for them.
+Connections that send nothing do not keep others out: see `http/connections.py`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ from rtagent.processes.worker import (
 )
 from service.app import create_app
 from service.daemon.backend import Backend
-from service.http.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
+from service.http.connections import (
+    RESERVED_DESCRIPTORS,
+    Connections,
+    RequestTracking,
+    descriptor_limit,
+)
 from service.http.listening import Listener
-from service.http.seldom import seldom_logged
+from service.http.rate_limited_log import RateLimitedLog
 from service.http.settings import Settings
 from service.routes.context import Context
 
@@ -64,7 +69,7 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
         def beat() -> None:
             record.heartbeat_ns = int(clock.now() * NANO)
             if not record.ready:
-                # The first beat comes before the first request, so nobody else uses the pipe yet.
+                # The first beat comes before the first request, so no other thread uses the pipe.
                 record.ready = 1
                 pipe.send(("ready", {}))
 
@@ -85,26 +90,26 @@ def serve(
     sock: socket.socket, backend: Backend, settings: Settings, should_stop: Callable[[], bool],
     beat: Callable[[], None]
 ) -> None:
-    """Serve until told to stop; takes the calling thread.
+    """Serve until `should_stop`; occupies the calling thread.
 
     Args:
         sock: of `http/binding.py`; closed at the end.
         backend: the daemon.
-        settings: token and address; `port` is the socket's.
-        should_stop: asked every `BEAT_SECONDS`.
+        settings: of the service; `port` is the socket's.
+        should_stop: called every `BEAT_SECONDS`.
         beat: called every `BEAT_SECONDS`.
     """
     clock = MonotonicClock()
-    # One process may have few descriptors; some are left for everything but connections.
+    # The process may have few descriptors, and needs some for other things than connections.
     most = max(2, min(settings.most_connections, descriptor_limit() - RESERVED_DESCRIPTORS))
     connections = Connections(most, min(most, settings.most_per_address), settings.patience_s)
     app = create_app(backend, settings)
     context: Context = app.state.context
-    # What uvicorn has to say is of no use to the user; failures of a request are logged by us.
+    # uvicorn's messages are of no use to the user; `ProblemMiddleware` logs failed requests.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        Noticing(app, connections, clock),
-        # Another parser knows no bound on the length of a head.
+        RequestTracking(app, connections, clock),
+        # The other parser, httptools, does not limit the length of a head.
         http="h11",
         log_config=None,
         access_log=False,
@@ -128,7 +133,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its process, and does not accept whoever comes."""
+    """A server that leaves signals to its process, and accepts through `Listener`."""
 
     def __init__(
         self, config: uvicorn.Config, connections: Connections, tls: ssl.SSLContext | None,
@@ -141,13 +146,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept on the sockets."""
-        await self.lifespan.startup()
-        say = seldom_logged(__name__, self._clock)
+        log = RateLimitedLog(logging.getLogger(__name__).warning, self._clock)
         asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: say(_described(context))
+            lambda _, context: log(_described(context))
         )
         listeners: list[Any] = [
-            Listener(sock, self._protocol, self._connections, self._tls, self._clock, say)
+            Listener(sock, self._protocol, self._connections, self._tls, self._clock, log)
             for sock in sockets or ()
         ]
         self.servers = listeners
@@ -166,7 +170,7 @@ class _Server(uvicorn.Server):
 
 
 def _described(context: dict[str, Any]) -> str:
-    """What the event loop has to say, in one line."""
+    """What the event loop reports to its exception handler, in one line."""
     error = context.get("exception")
     reason = "" if error is None else f": {type(error).__name__}: {error}"
     return printable(f"{context.get('message', 'event loop')}{reason}")

@@ -1,8 +1,8 @@
-"""What mkdocs does besides: adds the reference, and makes the repository's own links work.
+"""Hooks of mkdocs: add the reference, and make links to files of the repository work.
 
-A page links as GitHub shows it, to files of the repository by their paths. In the built pages such
-a link leads to the file's page where it has one, and else to a copy of the file below `source/`. A
-link to what is not there stops the build.
+A page links to files of the repository by their paths, as GitHub shows them. In the built pages
+such a link leads to the page that is made of the file, or else to a copy of the file below
+`source/`. A link to a missing file stops the build.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PAGES = {
     "README.md": "index.md", "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md",
 }
-"""Pages that lie outside docs/, and where they are here."""
+"""Pages from outside docs/, and their places in the built pages."""
 GROWING = {"How to": "how-to", "Explanations": "explanations"}
-"""Sections of the navigation that take whatever else is in their folder."""
+"""Sections of the navigation that get every other page of their folder, too."""
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)(#[^)\s]*)?\)", re.S)
 log = logging.getLogger("mkdocs.rtagent")
 
 
 def on_config(config: Any) -> Any:
-    """Put every page of a growing section into the navigation."""
+    """Add the other pages of the growing sections to the navigation."""
     for section in config.nav:
         for title, pages in section.items():
             if folder := GROWING.get(title):
@@ -56,10 +56,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links of the repository to where their targets are here."""
+    """Replace paths of the repository in links by places in the built pages."""
     own = page.file.src_uri
 
-    def led(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         target = _target(own, match[2])
         if target is None:
             return match[0]
@@ -69,7 +69,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         here = posixpath.relpath(uri, posixpath.dirname(own) or ".")
         return f"{match[1]}{here}{match[3] or ''})"
 
-    return LINK.sub(led, markdown)
+    return LINK.sub(replaced, markdown)
 
 
 def _linked(page: Any) -> list[str]:
@@ -78,7 +78,7 @@ def _linked(page: Any) -> list[str]:
 
 
 def _target(page: str, link: str) -> str | None:
-    """The file, from the repository's root, that a link of a page means; None if elsewhere."""
+    """The path in the repository of the file that a link means; None: the link leads outside."""
     if re.match(r"[a-z]+:|/", link):
         return None
     outside = {name: path for path, name in PAGES.items()}
@@ -89,7 +89,7 @@ def _target(page: str, link: str) -> str | None:
 
 
 def _uri(target: str) -> str:
-    """Where a file of the repository is in the built pages."""
+    """The place of a file of the repository in the built pages."""
     if target in PAGES:
         return PAGES[target]
     return target.removeprefix("docs/") if target.startswith("docs/") else f"source/{target}"

@@ -1,4 +1,4 @@
-"""The reference, as Markdown: made of what the code declares whenever the pages are built."""
+"""The reference as Markdown, made from the code's declarations whenever the pages are built."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import Any
 from unittest.mock import Mock, patch
 
 from rtagent import cli
 from rtagent.cli.config import markdown_lines
 from service.app import create_app
 from service.http.settings import Settings
-from service.routes.docs import calls, taken
-from service.routes.metrics import PREFIX
-from service.routes.pages import SECTIONS, unit
+from service.routes.docs import calls, inputs
+from service.routes.metrics import series_name
+from service.routes.pages import SECTIONS, kind_and_unit, meaning
 
 WIDTH = "96"
 
@@ -43,7 +42,7 @@ A TOML file (`--config`), then `RTAGENT_SECTION__KEY` in the environment, then
 def command_line() -> str:
     """The help of every command, and of those within it."""
     text = "# Command line\n\nWhat `--help` says of each command.\n"
-    # argparse breaks its lines by the terminal.
+    # argparse wraps its lines to the width of the terminal.
     with patch.dict(os.environ, COLUMNS=WIDTH):
         parts = [part for name in cli.COMMANDS for part in _help(cli.command_parser(name))]
     return "\n".join([text, *parts])
@@ -66,7 +65,8 @@ def http() -> str:
     for tag in document["tags"]:
         rows = [
             (f"`{method} {path}`", f"**{call['summary']}.** {_cell(call.get('description', ''))}",
-             "<br>".join(f"`{name}` {_cell(text)}" for name, text in taken(document, call).items()))
+             "<br>".join(f"`{name}` {_cell(text)}"
+                         for name, text in inputs(document, call).items()))
             for method, path, call in calls(document, tag["name"])
         ]
         if rows:
@@ -81,28 +81,20 @@ def figures() -> str:
 # Figures and metrics
 
 What `GET /v1/stats` and `/metrics` tell ([where it comes from](../explanations/figures.md)). Kinds:
-*measured* or counted as it is at present; a *counter* only grows; a *setting* was asked for; an
-*estimate* is worked out by a model or a test; of a *bound* it is not more.
+a *measured* figure is the present value; a *counter* only grows; a *setting* is what was asked for;
+an *estimate* is computed by a model or a test; a *bound* is the most that the value can be.
 """
     parts = [text]
     for section in SECTIONS:
         rows = [
-            (f"`{each.path}`", _cell(each.figure.meaning) + (
-                f" Unknown: {_cell(each.figure.none)}." if each.figure.none else ""),
-             ", ".join(filter(None, [each.figure.kind, unit(each)])), _metric(each.figure))
+            (f"`{each.path}`", _cell(meaning(each.figure)), kind_and_unit(each),
+             f"`{series_name(each.figure)}`" if each.figure.metric else "")
             for each in section.figures
         ]
         if rows:
             parts.append(f"## {section.title}\n\n{section.text}\n")
             parts.append(_table(("Figure", "Meaning", "Kind, unit", "Prometheus"), rows))
     return "\n".join(parts)
-
-
-def _metric(figure: Any) -> str:
-    if figure.metric is None:
-        return ""
-    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
-    return f"`{PREFIX}{figure.metric}{f'{{{labels}}}' if labels else ''}`"
 
 
 def _cell(text: str) -> str:

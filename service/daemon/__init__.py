@@ -1,4 +1,4 @@
-"""The service's side of the daemon: it reads shared memory and sends commands over a pipe.
+"""The service's access to the daemon: it reads shared memory and sends commands over a pipe.
 
 Knows nothing of HTTP.
 """

@@ -1,4 +1,4 @@
-"""What the HTTP application needs from the daemon: shared memory and a pipe."""
+"""What the HTTP application needs from the daemon, read from shared memory or sent to it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from rtagent.storage.checkpoint import listing
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
 from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.timeline import read_timeline
-from service.daemon.commands import COMMAND_TIMEOUT_S, CommandChannel
+from service.daemon.commands import CommandChannel
 from service.daemon.png import Picture
 from service.daemon.vector_plot import Vectors, plot_vectors
 
-TIMEOUTS_S = {"checkpoint": 602.0}
-"""Commands that may take longer than others: a little more than the supervisor gives them."""
+TIMEOUTS_S = {"set": 32.0, "checkpoint": 602.0}
+"""By command: a little more than the supervisor takes at most, in case that it hangs."""
 DECISIONS_SHOWN = 50
 PROGRESS = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
             "episode_deadlines")
 PLOTTED_S = 5.0
-PLOTTED = 168
-"""Observations in the plot of an environment without a picture, at most."""
+"""An environment without pictures is shown by a plot of its observations of so many seconds."""
+MOST_PLOTTED = 168
+"""Observations in that plot."""
 
 
 class Backend:
     """The daemon as the HTTP application sees it; every method may be called from any thread."""
 
-    def __init__(
-        self, world: World, connection: Pipe, command_timeout: float = COMMAND_TIMEOUT_S
-    ) -> None:
+    def __init__(self, world: World, connection: Pipe) -> None:
         self._world = world
-        self._channel = CommandChannel(connection, command_timeout)
+        self._channel = CommandChannel(connection)
         self._reader = StatsReader(world)
-        # The reader keeps what it has seen; two threads inside it would mix that up.
+        # The reader keeps state between two calls, and is not thread-safe.
         self._reading = threading.Lock()
 
     def status(self) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class Backend:
             return dict(self._world.status.read())
 
     def status_version(self) -> int:
-        """Changes with the status, before `status` shows it at the latest; never waits."""
+        """A number that changes no later than `status` shows a new report; never waits."""
         return self._world.status.number
 
     def stats(self) -> dict[str, Any]:
@@ -58,11 +57,11 @@ class Backend:
             return self._reader.collect()
 
     def config(self) -> dict[str, Any]:
-        """The configuration the run started with, and over it what has changed since."""
+        """The configuration in force: that of the start with all changes since then."""
         return self._world.control.desired.config.model_dump(mode="json")
 
     def screen(self) -> Picture | None:
-        """The newest frame as a picture; vectors are drawn over the last seconds."""
+        """The newest frame as a picture, or a plot of the last observations; None: no frame yet."""
         frames = self._world.frames
         frame = frames.frame(frames.newest)
         if frame is None:
@@ -72,30 +71,30 @@ class Backend:
         return frame
 
     def _recent_vectors(self, frame: Vectors) -> Vectors:
-        """Some observations of the last seconds (n, numbers), the newest last."""
+        """Some observations of the last seconds: (n, numbers), newest last."""
         frames, rate = self._world.frames, self._world.blueprint.rate_hz
         newest = frames.newest
         first = max(frames.oldest, self._world.first_tick, newest - round(PLOTTED_S * rate))
-        step = max(1, (newest - first) // PLOTTED)
+        step = max(1, (newest - first) // MOST_PLOTTED)
         found = [frames.frame(number) for number in range(newest - step, first - 1, -step)]
         whole = [each for each in reversed(found) if each is not None]
         return np.stack([*whole, frame]).reshape(len(whole) + 1, -1)
 
     def inference(self) -> dict[str, Any]:
-        """The settings in force, how many processes act, how many are recommended."""
+        """The settings in force, and how many processes act and are recommended."""
         figures = self.stats()["inference"]
         progress = {name: figures[name] for name in ("ready", "recommended_processes")}
         return self._live("inference") | progress
 
     def learning(self) -> dict[str, Any]:
-        """The settings in force, how many learners run, how far they are."""
+        """The settings in force, how many learners run, and their updates."""
         figures = self.stats()["learning"]
         ready = sum(worker["state"] == "running" for worker in figures["workers"])
         progress = {name: figures[name] for name in ("updates", "updates_per_s")}
         return self._live("learning") | progress | {"ready": ready}
 
     def deadlines(self) -> dict[str, Any]:
-        """The settings in force, the progress of this horizon, the controller's decisions."""
+        """The settings in force, the progress of the horizon, and the controller's decisions."""
         figures = self.stats()
         return {
             **self._live("r3"),
@@ -111,13 +110,15 @@ class Backend:
         return listing(self._world.config.state_dir / "checkpoints")
 
     def ready(self) -> tuple[bool, str]:
-        """Not before the first tick, not with a failed role or without its policy server, not while
+        """Whether the agent acts, and if not, why.
+
+        It does not before the first tick, with a failed role, without its policy server, or while
         stopping.
         """
         status = self.status()
         for role in status.get("roles", ()):
             if role["state"] == "failed":
-                # Strangers may ask: why it failed may hold paths, names and values.
+                # This answer needs no token; an error may contain paths, names and values.
                 return False, f"{role['name']} has failed"
         state = status.get("state", "starting")
         if state in ("failed", "stopping"):
@@ -133,8 +134,9 @@ class Backend:
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """uptime_s now, and what happened in this run, newest first, as `read_events` chooses it;
-        the newest, which may not have reached the run's file yet, from the status.
+        """uptime_s now, and the events of this run that `read_events` would choose, newest first.
+
+        The newest, which may not have reached the run's file yet, come from the status.
         """
         status = self.status()
         newest = [
@@ -144,7 +146,7 @@ class Backend:
         kept: list[dict[str, Any]] = []
         if "run_id" in status:
             path = self._world.config.state_dir / "runs" / status["run_id"] / EVENTS_FILE
-            # That the file cannot be read must not hide what is known without it.
+            # If the file cannot be read, the events of the status are still shown.
             with suppress(UserError):
                 kept = read_events(path, limit, before, kinds)
         by_id = {event["id"]: event for event in (*newest, *kept)}
@@ -155,22 +157,27 @@ class Backend:
         }
 
     def timeline(self, seconds: float) -> dict[str, Any]:
-        """The last seconds of ticks and inferences, to be drawn."""
+        """Ticks and inferences of the last seconds, to be drawn."""
         return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
 
-    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
-        """Have the supervisor do something; returns when it is in force.
+    def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
+        """Have the supervisor carry out a command; returns when it is in force.
+
+        Args:
+            name: of the command, a key of `TIMEOUTS_S`.
+            arguments: of the command.
+            by: who gives it, for the events.
 
         Raises:
             UserError: refused; nothing has changed.
             BackendBusy: no answer in time.
         """
-        return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
+        return self._channel.call(name, arguments, by, TIMEOUTS_S[name])
 
-    def tell(self, kind: str, **details: Any) -> None:
-        """Have something remembered as an event; does not wait, and may be in vain."""
-        self._channel.tell(kind, details)
+    def report_event(self, kind: str, **details: Any) -> None:
+        """Ask the supervisor to keep an event; does not wait, and the event may be lost."""
+        self._channel.send_event(kind, details)
 
     def _live(self, section: str) -> dict[str, Any]:
-        """The live settings of a section in force; a number of processes may be `auto`."""
+        """The live settings of a section that are in force."""
         return live_values(self._world.control.desired.config)[section]

@@ -2,11 +2,10 @@
 
 Why it is correct. Each request carries a number that is used once. One reader thread takes every
 reply off the pipe and hands it to the request of that number, so replies may come in any order; a
-reply to a request whose sender has given up finds nobody waiting and is dropped. Sending happens
-under a lock, so that two messages never mix. A supervisor that hangs does not read its pipe: an
-unanswered request keeps its place, and once `MOST_UNANSWERED` have one further requests are
-refused before they are sent, so that the pipe never fills up and `send` never blocks. At the end
-of the pipe everybody who waits is told.
+reply to a request whose sender has given up is dropped. Sending happens under a lock, for a pipe
+takes messages from one thread at a time. A supervisor that hangs does not read its pipe: a request
+counts as unanswered until its reply comes, and while `MOST_UNANSWERED` do, further requests are
+refused before they are sent. At the end of the pipe every waiting request fails.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ import contextlib
 import itertools
 import threading
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from rtagent.errors import UserError
 from rtagent.processes.pipe import Pipe
 
 MOST_UNANSWERED = 16
-COMMAND_TIMEOUT_S = 32.0
-"""A little more than the supervisor gives a change to come into force, for one that hangs."""
 
 
 class BackendBusy(Exception):
@@ -31,7 +27,7 @@ class BackendBusy(Exception):
 
 
 class BackendLate(BackendBusy):
-    """What was asked for was sent, and is not in force in time; it may still come into force."""
+    """A command was sent, and is not in force in time; it may still come into force."""
 
 
 class BackendGone(BackendBusy):
@@ -39,16 +35,14 @@ class BackendGone(BackendBusy):
 
 
 class CommandChannel:
-    """The service's end of the pipe, from which nobody else may read.
+    """The service's end of the pipe, from which nothing else may read.
 
     Args:
         connection: that end.
-        timeout: seconds to wait for a reply, unless a call says otherwise.
     """
 
-    def __init__(self, connection: Pipe, timeout: float = COMMAND_TIMEOUT_S) -> None:
+    def __init__(self, connection: Pipe) -> None:
         self._connection = connection
-        self._timeout = timeout
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._unanswered: dict[int, Future[dict[str, Any]]] = {}
@@ -56,9 +50,15 @@ class CommandChannel:
         threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
 
     def call(
-        self, name: str, arguments: dict[str, Any], timeout: float | None = None, by: str = "http"
+        self, name: str, arguments: dict[str, Any], by: str, timeout_s: float
     ) -> dict[str, Any]:
-        """The supervisor's result of one command; `by` says who asks, for the events.
+        """The supervisor's result of one command.
+
+        Args:
+            name: of the command.
+            arguments: of the command.
+            by: who gives it, for the events.
+            timeout_s: how long to wait for the reply.
 
         Raises:
             UserError: the supervisor refused; its one line says why.
@@ -67,7 +67,6 @@ class CommandChannel:
             BackendGone: there is no supervisor any more.
         """
         reply: Future[dict[str, Any]] = Future()
-        limit = self._timeout if timeout is None else timeout
         with self._lock:
             if self._gone:
                 raise BackendGone("the supervisor is gone")
@@ -82,21 +81,21 @@ class CommandChannel:
             except OSError:
                 del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None
-            if sent is False:
+            if not sent:
                 del self._unanswered[number]
                 raise BackendBusy("the supervisor does not read; the command was not sent")
         try:
-            return reply.result(limit)
-        except FutureTimeout:
+            return reply.result(timeout_s)
+        except TimeoutError:
             raise BackendLate(
-                f"the supervisor did not answer within {limit:g} s; the change may still "
+                f"the supervisor did not answer within {timeout_s:g} s; the change may still "
                 f"come into force, so read the value before trying again"
             ) from None
 
-    def tell(self, kind: str, details: dict[str, Any]) -> None:
-        """Send an event, which nobody answers; not to a supervisor that does not answer at all.
+    def send_event(self, kind: str, details: dict[str, Any]) -> None:
+        """Send an event, which has no reply. It is lost if the supervisor does not answer commands.
 
-        One every few seconds is what the pipe has room for.
+        For events that are seconds apart: the pipe has little room.
         """
         with self._lock:
             if not self._gone and len(self._unanswered) < MOST_UNANSWERED:

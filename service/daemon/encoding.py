@@ -1,4 +1,4 @@
-"""How figures become bytes."""
+"""Figures as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def json_bytes(value: Any) -> bytes:
-    """Compact JSON. A number that JSON cannot express (NaN, infinity) is unknown: null."""
+    """Compact JSON. Numbers that JSON cannot express (NaN, infinity) become null."""
     try:
         return _dump(value)
     except ValueError:

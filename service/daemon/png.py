@@ -1,7 +1,7 @@
 """Pictures as PNG, enlarged.
 
-The format is written here, for in an enlarged picture rows repeat, and who knows that needs a third
-of the time of a library: a repeated row is one without a difference to the row above it.
+In an enlarged picture rows repeat. An encoder that knows this needs a third of a library's time: it
+writes a repeated row as one that does not differ from the row above it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SCREEN_SIZE = 336
 """A picture is enlarged until its longer side would exceed this: four times a frame of 84."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _RGB = 0, 2
-_LIKE_ABOVE = 2
-"""The filter of a row that holds its differences to the row above."""
+_FILTER_UP = 2
+"""PNG's filter "Up": the row is stored as its differences to the row above."""
 
 
 def png_bytes(picture: Picture) -> bytes:
@@ -33,10 +33,10 @@ def png_bytes(picture: Picture) -> bytes:
     rows = np.repeat(picture, factor, axis=1).reshape(len(picture), -1)
     lines = np.zeros((len(rows), factor, 1 + rows.shape[1]), np.uint8)
     lines[:, 0, 1:] = rows
-    lines[:, 1:, 0] = _LIKE_ABOVE
+    lines[:, 1:, 0] = _FILTER_UP
     colours = _RGB if picture.ndim == 3 else _GREY
     header = struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 0)
-    # Level 1: a tenth of the time of the default, and the repeated rows compress anyhow.
+    # Level 1 takes a tenth of the default's time, and repeated rows compress well all the same.
     content = zlib.compress(lines.tobytes(), 1)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", content) + _chunk(b"IEND", b"")
 

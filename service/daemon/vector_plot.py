@@ -1,4 +1,4 @@
-"""A picture for environments that have none: their observations of the last seconds, drawn."""
+"""A picture for environments that have none: a plot of their last observations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Vectors = npt.NDArray[np.float32]
 
 HEIGHT, WIDTH = 252, 336
 MOST_LANES = 8
-"""Longer vectors are shown as a map of brightness, a row for each number."""
+"""Longer vectors are shown as an image, whose rows are the numbers, bright where they are large."""
 PAPER, INK, FAINT = (16, 20, 26), (110, 190, 255), (70, 80, 92)
 TEXT_WIDTH = 66
 
@@ -21,17 +21,18 @@ def plot_vectors(vectors: Vectors) -> Picture:
     """Draw vectors over time, the newest on the right.
 
     Args:
-        vectors: (n, numbers), oldest first, n at least 1. Each number has a scale of its own, from
-            its least to its largest value.
+        vectors: (n, numbers), oldest first, n at least 1. Each number is scaled from its least to
+            its largest value.
 
     Returns:
-        (HEIGHT, WIDTH, 3): a lane with the newest value for each of a few numbers, else a map.
+        (HEIGHT, WIDTH, 3): for at most `MOST_LANES` numbers a curve for each with its newest value,
+        else an image.
     """
     least, largest = vectors.min(axis=0), vectors.max(axis=0)
     span = np.where(largest > least, largest - least, 1.0)
     shares = np.where(largest > least, (vectors - least) / span, 0.5)
     if vectors.shape[1] > MOST_LANES:
-        return _map(shares)
+        return _image(shares)
     picture = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
     pen = ImageDraw.Draw(picture)
     lane = HEIGHT / vectors.shape[1]
@@ -48,7 +49,7 @@ def plot_vectors(vectors: Vectors) -> Picture:
     return np.asarray(picture, np.uint8)
 
 
-def _map(shares: npt.NDArray[np.float64]) -> Picture:
+def _image(shares: npt.NDArray[np.float64]) -> Picture:
     levels = (np.clip(shares, 0.0, 1.0).T * 255).astype(np.uint8)
     image = Image.fromarray(levels).resize((WIDTH, HEIGHT), Image.Resampling.NEAREST)
     return np.asarray(image.convert("RGB"), np.uint8)

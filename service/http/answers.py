@@ -1,4 +1,4 @@
-"""How the calls answer: JSON that nobody keeps."""
+"""JSON responses that no cache keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.daemon.encoding import json_bytes
 
 
 def json_answer(value: Any, status: int = 200) -> Response:
-    """A value as JSON; an unknown number is null."""
+    """A value as JSON; NaN and infinity become null."""
     return raw_json_answer(json_bytes(value), status)
 
 

@@ -1,43 +1,43 @@
-"""Logins that fail: counted for each address, told to the daemon, and answered less and less.
+"""Failed logins: counted for each address, reported to the daemon, and answered with a wait.
 
-What is guessed at has 192 bits and more, so this is not what keeps it secret. It says who tries,
-and keeps a program that tries for ever from being heard more than now and then. The right token is
-never refused for what others have tried from the same address, which may be a proxy's.
+A token has 256 bits and a code 192, so this limit is not what protects them. It shows who tries,
+and keeps a program that tries without end from filling the log. The right token is never refused
+because of other attempts from the same address, which may be a proxy's.
 """
 
 from __future__ import annotations
 
 from rtagent.clock import Clock
 from service.http.connections import counted_address
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 
 BURST = 10
-"""So many may fail at once..."""
+"""Logins of one address that may fail in quick succession ..."""
 REFILL_S = 6.0
-"""...and then one in so many seconds."""
+"""... and the seconds after which one more may fail."""
 MOST_ADDRESSES = 1024
 
 
 class Attempts:
-    """Failed logins, counted and told of."""
+    """Counts failed logins and reports them."""
 
-    def __init__(self, clock: Clock, say: Seldom) -> None:
+    def __init__(self, clock: Clock, log: RateLimitedLog) -> None:
         self._clock = clock
-        self._say = say
+        self._log = log
         self._buckets: dict[str, tuple[float, float]] = {}
         """By address: how many may still fail, as of when."""
 
     def failed(self, host: str) -> float:
-        """Count a failure of a client's address.
+        """Count a failed login from an address.
 
         Returns:
-            Seconds that the client should wait before it tries again; 0: it need not.
+            Seconds that the client should wait before it tries again, or 0.
         """
-        self._say(f"a login from {host} has failed: a wrong token or code")
+        self._log(f"a login from {host} has failed: a wrong token or code")
         now, address = self._clock.now(), counted_address(host)
         left, at = self._buckets.pop(address, (BURST, now))
         left = min(BURST, left + (now - at) / REFILL_S)
-        # The one that has failed last comes last.
+        # Inserted anew, so that the address that has not failed for longest comes first.
         self._buckets[address] = left - (left >= 1.0), now
         while len(self._buckets) > MOST_ADDRESSES:
             del self._buckets[next(iter(self._buckets))]

@@ -1,4 +1,4 @@
-"""The names under which clients may reach the service, which `Host` and `Origin` must be."""
+"""The names under which clients may reach the service; `Host` and `Origin` must be among them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<po
 
 
 class Authorities:
-    """Which `name:port` is ours, by the address that is bound and further names."""
+    """Decides which `name:port` is ours, from the bound address and the allowed names."""
 
     def __init__(self, settings: Settings) -> None:
         self._own = _own(settings)
-        # Bound to every interface we do not know our addresses.
+        # A service that is bound to every interface does not know its addresses.
         self._any_address_at = settings.port if settings.host in WILDCARDS else None
 
     def host_is_ours(self, host: str) -> bool:
-        """Whether a request with this `Host` means us.
+        """Whether this `Host` of a request is ours.
 
-        One without a port may have come over a proxy that speaks TLS for us.
+        Without a port it may be that of a proxy which terminates TLS for us.
         """
         return any(self._is_ours(host, port) for port in DEFAULT_PORTS.values())
 
     def origin_is_ours(self, origin: str) -> bool:
-        """Whether a page of this origin is one of ours."""
+        """Whether a page of this origin is ours."""
         scheme, _, authority = origin.partition("://")
         port = DEFAULT_PORTS.get(scheme)
         return port is not None and self._is_ours(authority, port)
@@ -38,7 +38,7 @@ class Authorities:
         if match is None:
             return False
         host, port = match["host"].lower(), int(match["port"] or default_port)
-        # An address, unlike a name, cannot be pointed at us by somebody else's DNS.
+        # Unlike a name, an address cannot be made to lead here by somebody else's DNS.
         return f"{host}:{port}" in self._own or (
             port == self._any_address_at and address_of(host.strip("[]")) is not None
         )
@@ -60,7 +60,7 @@ def _own(settings: Settings) -> frozenset[str]:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that is written there, an IPv4 one also as IPv6; None if it is a name."""
+    """The address in a text, IPv4 also if it is mapped to IPv6; None if the text is a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,7 @@
-"""Taking the address, before anything is started. Imports nothing heavy: the supervisor uses it."""
+"""Binds the service's address before anything is started.
+
+Imports nothing heavy, for `rtagent serve` uses it in the supervisor's process.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,27 @@ import socket
 from rtagent.errors import UserError
 
 BACKLOG = 2048
-"""Those who wait here cost no descriptor; who finds it full tries again after a second."""
+"""Waiting connections cost no descriptor; a client that finds the queue full retries after 1 s."""
 STALLED_MS = 10_000
-"""A client that takes nothing for so long loses its connection: the kernel sees to it, whatever is
-being sent."""
+"""The kernel cuts the connection of a client that has accepted no data for so long."""
 UNSENT_BYTES = 16 << 10
-"""What the kernel takes ahead of what it can send: a client that reads slowly gets newer pictures
-instead of a queue of old ones."""
+"""The most that the kernel buffers beyond what it can send: a client that reads slowly gets newer
+pictures instead of a queue of old ones."""
 
 
 def bind(host: str, port: int, reachable: bool) -> socket.socket:
-    """Take the address the service will listen on.
+    """Bind the address that the service will listen on.
 
     Args:
         host: address or name.
         port: 0 takes a free one; `getsockname()[1]` says which.
-        reachable: allow an address other than loopback: there is TLS, or the user insists.
+        reachable: allow an address other than loopback, because of TLS or `--insecure`.
 
     Returns:
         A listening socket.
 
     Raises:
-        UserError: the address is in use, not ours, or not loopback.
+        UserError: the address is in use, not of this machine, or not loopback.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -45,7 +47,7 @@ def bind(host: str, port: int, reachable: bool) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit both.
+        # Accepted connections inherit both options.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.bind(address)

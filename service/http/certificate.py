@@ -1,4 +1,7 @@
-"""The certificate of the service. Imports nothing heavy: the supervisor checks it first."""
+"""The certificate of the service.
+
+Imports nothing heavy, for `rtagent serve` uses it in the supervisor's process.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ def check_certificate(certificate: Path | None, private_key: Path | None) -> boo
 
     Args:
         certificate: PEM file. If None, no TLS.
-        private_key: PEM file. If None, it is in the certificate's.
+        private_key: PEM file. If None, the key is in the certificate's file.
 
     Returns:
-        Whether there is one.
+        Whether there is a certificate.
 
     Raises:
-        UserError: it, or its key, cannot be read, or they do not belong together.
+        UserError: the certificate or its key cannot be read, or they do not belong together.
     """
     if certificate is None:
         if private_key is not None:

@@ -1,18 +1,19 @@
-"""The connections that are open: how many, and for how long without a request.
+"""The open connections: how many there may be, and how long each may wait without a request.
 
 Why it is correct. All of it runs in the thread of the event loop. A connection either *waits* (for
-its TLS handshake, for the head of a request, for the next one) or is being answered; the
-application is called once a head is whole, so what stands around it knows. One that waits for too
-long is ended, and so is one whose place somebody else needs: the oldest of those that have never
-sent a whole request, or else the one that has been idle for longest; but none whose words wait to
-be read, for then it is us who are slow. Who is being answered is never ended, and of streams and
-sockets, which are answered for long, there is a bound of their own (`places.py`). The end of an
-answer may wait in the kernel for a slow client: as long as it takes some of it, it does not wait.
+its TLS handshake, for the head of a request, for the next request) or is being answered; the
+application is called once the head of a request is complete, so `RequestTracking` around it knows.
+A connection that waits for too long is ended. So is a connection whose place another client needs:
+the oldest of those that have never sent a complete request, or else the one that has been idle for
+longest, but none with data that the event loop has not read yet, for then it is the service that is
+slow. A connection that is being answered is never ended; streams and sockets, which stay open for
+long, have a limit of their own (`places.py`). The end of an answer may wait in the kernel for a
+slow client: as long as the client accepts some of it, the connection does not count as waiting.
 
-Whether a connection is still there is the socket's own business: its transport closes it, and then
-its descriptor is -1. So nothing has to be told here when one ends, whatever ends it. It is ended by
-`shutdown`, which its transport notices like a client that hangs up; `close` would take the
-descriptor away from under the event loop.
+The socket itself tells whether a connection is still open: its transport closes it, and then its
+descriptor is -1. So nothing has to be reported here when a connection ends, whatever ends it. This
+module ends one with `shutdown`, which the transport notices like a client that hangs up; `close`
+would take the descriptor away from the event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rtagent.processes.launch import MOST_OPEN, raise_descriptor_limit
 from service.http.authorities import address_of
 
 RESERVED_DESCRIPTORS = 256
-"""For shared memory, files, threads, and connections that were ended a moment ago."""
+"""For shared memory, files, threads, and connections that have just been ended."""
 Peer = tuple[str, int]
 
 
@@ -45,81 +46,81 @@ class Connection:
 
     Attributes:
         sock: the accepted socket, which its transport closes.
-        address: whom it counts for.
+        address: the client's, as `counted_address` gives it.
         waiting_since: seconds. If None, it is being answered.
-        has_asked: whether it has ever sent a whole request.
-        untaken: bytes for it that were in the kernel when it was last looked.
+        has_asked: whether it has ever sent a complete request.
+        unsent_bytes: bytes that the kernel held for the client at the last look.
     """
 
     sock: socket.socket
     address: str
     waiting_since: float | None
     has_asked: bool = False
-    untaken: int = 0
+    unsent_bytes: int = 0
 
     @property
-    def gone(self) -> bool:
+    def closed(self) -> bool:
         """Whether its transport has closed it."""
         return self.sock.fileno() < 0
 
     @property
-    def unread(self) -> bool:
-        """Whether it has said something that the event loop has not come to yet."""
+    def has_unread_data(self) -> bool:
+        """Whether the client has sent something that the event loop has not read yet."""
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except OSError:
             return False
 
-    def takes_answer(self) -> bool:
-        """Whether it has taken some of its answer since this was last asked."""
+    def takes_its_answer(self) -> bool:
+        """Whether the client has accepted some of its answer since the last call."""
         try:
             left = fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4))
         except OSError:
             return False
-        before, self.untaken = self.untaken, int.from_bytes(left, sys.byteorder)
-        return self.untaken != before
+        before, self.unsent_bytes = self.unsent_bytes, int.from_bytes(left, sys.byteorder)
+        return self.unsent_bytes != before
 
 
 class Connections:
-    """Who is connected.
+    """The open connections.
 
     Args:
         most: connections at once.
-        most_per_address: of one client's address.
-        patience_s: how long a connection may wait for a whole request.
+        most_per_address: connections at once of one client's address.
+        patience_s: how long a connection may wait for a complete request.
     """
 
     def __init__(self, most: int, most_per_address: int, patience_s: float) -> None:
         self._most = most
         self._most_per_address = most_per_address
         self._patience_s = patience_s
-        # In the order in which they came.
+        # Oldest first.
         self._open: dict[Peer, Connection] = {}
-        self._at: Counter[str] = Counter()
+        self._per_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return sum(not each.gone for each in self._open.values())
+        return sum(not each.closed for each in self._open.values())
 
     def admit(self, sock: socket.socket, peer: Any, now: float) -> bool:
-        """Take in what was just accepted, in place of another connection if need be.
+        """Count a connection that was just accepted; end another one for it if there is no room.
 
         Returns:
-            Whether it may stay; if not, every place is taken by somebody who is being answered.
+            Whether it may stay; if not, all other connections are being answered.
         """
         key, address = _key(peer), counted_address(str(peer[0]))
-        # One that has been closed may have had the same port.
+        # A connection that has been closed may have had the same port.
         self._drop(key)
-        crowded = self._at[address] >= self._most_per_address
+        crowded = self._per_address[address] >= self._most_per_address
         if (crowded or len(self._open) >= self._most) and not self.make_room(
             address if crowded else None
         ):
             return False
         self._open[key] = Connection(sock, address, now)
-        self._at[address] += 1
+        self._per_address[address] += 1
         return True
 
     def make_room(self, address: str | None = None) -> bool:
-        """End the connection that is missed least, of one client if its address is given.
+        """End the connection that matters least; among those of one address if it is given.
 
         Returns:
             Whether there is room now.
@@ -128,10 +129,10 @@ class Connections:
         for key, each in self._open.items():
             if address not in (None, each.address):
                 continue
-            if each.gone:
+            if each.closed:
                 self._drop(key)
                 return True
-            if each.waiting_since is None or each.unread:
+            if each.waiting_since is None or each.has_unread_data:
                 continue
             if not each.has_asked:
                 self._end(key)
@@ -143,19 +144,19 @@ class Connections:
         return True
 
     def end_silent(self, now: float) -> None:
-        """End what has waited for too long, and forget what is gone."""
+        """End connections that have waited for too long, and forget those that are closed."""
         for key, each in list(self._open.items()):
-            if each.gone:
+            if each.closed:
                 self._drop(key)
             elif each.waiting_since is None:
                 continue
-            elif each.takes_answer():
+            elif each.takes_its_answer():
                 each.waiting_since = now
             elif now - each.waiting_since > self._patience_s:
                 self._end(key)
 
     def find(self, peer: Any) -> Connection | None:
-        """The connection of a client, as ASGI names it."""
+        """The connection of a client, given as ASGI's `client`."""
         return None if peer is None else self._open.get(_key(peer))
 
     def _end(self, key: Peer) -> None:
@@ -165,14 +166,14 @@ class Connections:
 
     def _drop(self, key: Peer) -> None:
         if connection := self._open.pop(key, None):
-            self._at[connection.address] -= 1
-            if not self._at[connection.address]:
-                del self._at[connection.address]
+            self._per_address[connection.address] -= 1
+            if not self._per_address[connection.address]:
+                del self._per_address[connection.address]
 
 
 @dataclass(frozen=True)
-class Noticing:
-    """Notes when a connection's request begins and ends to be answered."""
+class RequestTracking:
+    """ASGI middleware that notes when answering a connection's request begins and ends."""
 
     app: ASGIApp
     connections: Connections
@@ -191,7 +192,7 @@ class Noticing:
 
 
 def counted_address(host: str) -> str:
-    """Whom a connection counts for: an address, of IPv6 the network that one customer is given."""
+    """The address that a connection counts for; of IPv6 the /64 that one customer is given."""
     address = address_of(host)
     if address is None:
         return host
@@ -201,7 +202,7 @@ def counted_address(host: str) -> str:
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have, after the limit is raised as far as possible."""
+    """Raise this process's limit of open descriptors as far as possible, and return it."""
     raise_descriptor_limit()
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_OPEN if soft == resource.RLIM_INFINITY else soft

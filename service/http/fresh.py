@@ -1,11 +1,11 @@
-"""One result for many askers.
+"""Results that many requests share.
 
-Why it is correct. The lock of `Fresh` admits one asker at a time; who waited for it finds the
-result that was made meanwhile young enough and takes it. So twenty dashboards cost as much as one,
-and a result is never older than `max_age` when it is handed out, except by the time its making
-takes. `PerVersion` asks for the version before it makes a result, which may so be newer than its
-version says, but never older; of two that are made at once, the one of the older version is made
-again.
+Why it is correct. The lock of `Fresh` admits one request at a time; a request that has waited for
+it finds the result that was made meanwhile recent enough and takes it. So twenty dashboards cost as
+much as one, and a result that is handed out is older than `max_age` by the time of its making at
+most. `PerVersion` reads the version before it makes a result, so a result may be newer than its
+version says, but never older. If two are made at once, the result of the older version may replace
+the newer one; the next request then makes it again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from anyio import to_thread
 
 from rtagent.clock import Clock, MonotonicClock
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 
 class Fresh(Generic[T]):
-    """The newest result of a function, made in a thread at most once per `max_age` seconds.
+    """The newest result of a function, which a thread makes at most once per `max_age` seconds.
 
-    It is called from one thread at a time.
+    The function is called from one thread at a time.
     """
 
     def __init__(
@@ -46,29 +45,11 @@ class Fresh(Generic[T]):
             return self._made[1]
 
 
-class FreshByKey(Generic[K, T]):
-    """One `Fresh` per key; those of the `most` keys that were asked for last are kept."""
-
-    def __init__(self, produce: Callable[[K], T], max_age: float, most: int) -> None:
-        self._produce = produce
-        self._max_age = max_age
-        self._most = most
-        self._kept: dict[K, Fresh[T]] = {}
-
-    async def get(self, key: K) -> T:
-        """The result for a key, at most `max_age` old."""
-        fresh = self._kept.pop(key, None) or Fresh(lambda: self._produce(key), self._max_age)
-        self._kept[key] = fresh
-        while len(self._kept) > self._most:
-            del self._kept[next(iter(self._kept))]
-        return await fresh.get()
-
-
 class PerVersion(Generic[T]):
-    """The result of a function, made in a thread once for each version of what it is made of.
+    """The result of a function, which a thread makes once for each version of its data.
 
     Args:
-        version: a number that changes whenever the result would; must not wait.
+        version: a number that changes whenever the result would; must not block.
         produce: makes the result; called from several threads.
     """
 

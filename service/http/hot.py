@@ -1,9 +1,9 @@
-"""The calls that are asked for most often, past the router.
+"""The calls that are requested most often, answered without the router.
 
-FastAPI tries the routes one after the other and solves the dependencies of each request anew: that
-is half of what a short answer costs. The calls here take no parameters, so a request for one is
-known by its path, and there is nothing to solve. They are the functions that the router has, too:
-it describes them in the OpenAPI document, and answers whatever is not asked for exactly so.
+FastAPI tries its routes one after the other and resolves the dependencies of each request: that is
+half of the time of a short answer. The calls here take no parameters, so the path alone identifies
+them and there is nothing to resolve. The router has the same functions: it describes them in the
+OpenAPI document and answers every other request for their paths.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Calls = Mapping[str, Callable[[], Awaitable[Response]]]
 
 @dataclass(frozen=True)
 class HotCalls:
-    """Answers GET requests for the paths of some calls without parameters itself."""
+    """Answers GET requests without a query for the paths of `calls`."""
 
     app: ASGIApp
     calls: Calls

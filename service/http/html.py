@@ -1,4 +1,4 @@
-"""What the pages that are written in Python have in common."""
+"""Templates of the pages that are written in Python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from string import Template
 
 
 def page(title: str, style: str, kind: str, body: str) -> Template:
-    """A whole page, with a style sheet of its own beside that of all pages, and classes (`kind`) of
-    the body; in the body's HTML, `$name` is left to be filled in.
+    """A whole page, in which each `$name` is left to be filled in.
+
+    Args:
+        title: of the window.
+        style: file of its style sheet, beside that of all pages.
+        kind: classes of the body.
+        body: HTML.
     """
     return Template(f"""<!doctype html>
 <html lang="en">
@@ -32,9 +37,9 @@ def explained_page(title: str, skip: str, intro: str, kind: str = "") -> Templat
 
     Args:
         title: its heading.
-        skip: where the link for those who read by keyboard goes.
-        intro: paragraphs before the contents, as HTML.
-        kind: further classes.
+        skip: text of the link that leads keyboard users past the contents.
+        intro: HTML of the paragraphs before the contents.
+        kind: further classes of the body.
     """
     return page(title, "figures.css", f"explained {kind}".rstrip(), f"""\
 <a class="skip" href="#main">{skip}</a>

@@ -1,11 +1,12 @@
-"""Accepting connections: asyncio's own way has no bound, and logs a traceback for each it refuses.
+"""Accepts connections. asyncio's own server has no limit, and logs a traceback for each failure.
 
-Why it is correct. One callback of the event loop accepts, a few at a time, so that those who are
-connected are served in between. What cannot be accepted for lack of descriptors or memory stays in
-the kernel's queue; after a pause it is tried again. A connection is counted before anything is made
-for it, so a client that never finishes its TLS handshake is counted, too. Its transport is made
-when it has sent something: who sends nothing costs a descriptor and little else. Until then its
-socket is closed here, when it can be read and holds nothing, as after `Connections` has ended it.
+Why it is correct. One callback of the event loop accepts, a few connections at a time, so that open
+connections are served in between. A connection that cannot be accepted for lack of descriptors or
+memory stays in the kernel's queue, and is tried again after a pause. A connection is counted before
+anything is made for it, so a client that never finishes its TLS handshake is counted, too. Its
+transport is made when it has sent something: a silent client costs a descriptor and little else.
+Until then its socket is closed here, when it is readable and holds no data, as after `Connections`
+has ended it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 
 from rtagent.clock import Clock
 from service.http.connections import Connections
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 
 AT_ONCE = 64
 PAUSE_S = 0.1
@@ -29,23 +30,23 @@ class Listener:
 
     Args:
         sock: listening.
-        make_protocol: for each connection.
-        connections: who is connected.
-        tls: the certificate. If None, without TLS.
+        make_protocol: makes the protocol of a connection.
+        connections: the open connections.
+        tls: the certificate. If None, there is no TLS.
         clock: time.
-        say: told what goes wrong.
+        log: takes a line about what goes wrong.
     """
 
     def __init__(
         self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol],
-        connections: Connections, tls: ssl.SSLContext | None, clock: Clock, say: Seldom
+        connections: Connections, tls: ssl.SSLContext | None, clock: Clock, log: RateLimitedLog
     ) -> None:
         self._sock = sock
         self._make_protocol = make_protocol
         self._connections = connections
         self._tls = tls
         self._clock = clock
-        self._say = say
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._silent: set[socket.socket] = set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -59,11 +60,11 @@ class Listener:
             self._retry.cancel()
         self._loop.remove_reader(self._sock.fileno())
         for sock in list(self._silent):
-            self._leave(sock)
+            self._stop_watching(sock)
             sock.close()
 
     async def wait_closed(self) -> None:
-        """Leave those who are not yet connected alone."""
+        """Give up connections whose TLS handshake is not finished."""
         for task in list(self._opening):
             task.cancel()
 
@@ -78,21 +79,21 @@ class Listener:
                 return
             if not self._connections.admit(sock, peer, self._clock.now()):
                 sock.close()
-                self._say("a connection was refused: every place is taken")
+                self._log("a connection was refused: every place is taken")
                 continue
             sock.setblocking(False)
             self._silent.add(sock)
             self._loop.add_reader(sock.fileno(), self._begin, sock)
 
     def _begin(self, sock: socket.socket) -> None:
-        """Serve a connection that has sent something, or has ended."""
+        """Serve a connection that has sent something, or close one that has ended."""
         try:
             sent = sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             sent = b""
-        self._leave(sock)
+        self._stop_watching(sock)
         if not sent:
             sock.close()
             return
@@ -100,8 +101,8 @@ class Listener:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    def _leave(self, sock: socket.socket) -> None:
-        """Wait no longer for what a connection sends first."""
+    def _stop_watching(self, sock: socket.socket) -> None:
+        """Wait no longer for the first data of a connection."""
         self._silent.discard(sock)
         self._loop.remove_reader(sock.fileno())
 
@@ -116,8 +117,8 @@ class Listener:
             sock.close()
 
     def _pause(self, error: OSError) -> None:
-        """Wait for descriptors or memory, and see to it that there are some."""
-        self._say(f"no connection can be accepted: {error.strerror}")
+        """Make room, and accept again after a pause."""
+        self._log(f"no connection can be accepted: {error.strerror}")
         self._connections.make_room()
         self._loop.remove_reader(self._sock.fileno())
         self._retry = self._loop.call_later(

@@ -1,9 +1,9 @@
-"""How a browser logs in and out: by the address that is printed, or by a form.
+"""How a browser logs in and out: with the address that is printed, or with a form.
 
-The address carries a one-time code (`sessions.py`), the form takes the token or a code. Either buys
-a session, whose name is a cookie: the token itself never reaches the browser's store. The cookie
-goes to every port of the host, for browsers know no better, so what it says is of use for a week at
-most, here alone, and until somebody ends it.
+The address contains a one-time code (`sessions.py`); the form takes the token or a code. Either
+opens a session, whose name is stored in a cookie: the token itself is never stored in the browser.
+Browsers send a cookie to every port of the host, so this one is of use only to this daemon, for a
+week at most, and until the session is ended.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ HINT = (
     "`Authorization: Bearer`"
 )
 DISK_S = 2.0
-"""How long a login waits for the disk; after that it is good until the service ends."""
+"""How long a login waits for the disk; a session that is not written ends with the service."""
 NO_STORE = {"cache-control": "no-store"}
-SAID = {
-    "wrong-token": "That opens nothing, or nothing any more.",
+BEARER_WANTED = {"www-authenticate": "Bearer"}
+MESSAGES = {
+    "wrong-token": "This token or code is wrong, or the code has been used or has expired.",
     "too-many": "Too many logins have failed. Try again in a minute.",
 }
 PAGE = page("Log in", "login.css", "login", """\
 <main class="panel">
 <h1>rtagent</h1>
-$said
-<p>On the machine that the daemon runs on,</p>
+$message
+<p>Run this command on the machine of the daemon:</p>
 <pre>rtagent login</pre>
-<p>prints an address that opens the dashboard once, within ten minutes (with
-<code>--state-dir</code>, if the daemon has one of its own).</p>
+<p>It prints an address that opens the dashboard once, within ten minutes. If the daemon was started
+with <code>--state-dir</code>, add the same option.</p>
 <p>Or enter the token, which is in the file <code>token</code> of the state directory:</p>
 <form method="post" action="/login">
-<label for="secret">Token, or the code of an address</label>
+<label for="secret">Token, or the address that was printed</label>
 <input id="secret" name="secret" type="password" autocomplete="off" required autofocus>
 <button>Log in</button>
 </form>
@@ -57,31 +58,21 @@ $said
 
 
 def cookie_name(settings: Settings) -> str:
-    """The cookie's name. Cookies know no ports, so the name keeps two daemons apart."""
+    """The cookie's name. Ports share cookies, so the port in the name tells two daemons apart."""
     return f"rtagent_session_{settings.port}"
 
 
-def wrong(detail: str, wait_s: float) -> Problem:
-    """What a failed login is answered; the client should wait for `wait_s` seconds, if not 0."""
-    if wait_s:
-        return Problem(
-            429, "too many logins have failed; come back later", kind="too-many",
-            headers={"retry-after": str(int(wait_s) + 1)},
-        )
-    return Problem(401, detail, kind="wrong-token", headers={"www-authenticate": "Bearer"})
-
-
 def login_page(problem: Problem | None = None) -> Response:
-    """The page that says how to log in, because of a problem or because it was asked for."""
+    """The page that says how to log in, with the message of a problem if there is one."""
     if problem is None:
-        return HTMLResponse(PAGE.substitute(said=""), headers=NO_STORE)
-    said = SAID.get(problem.kind or "", "")
+        return HTMLResponse(PAGE.substitute(message=""), headers=NO_STORE)
+    said = MESSAGES.get(problem.kind or "", "")
     alert = f'<p class="wrong" role="alert">{said}</p>' if said else ""
-    return HTMLResponse(PAGE.substitute(said=alert), problem.status, NO_STORE | problem.headers)
+    return HTMLResponse(PAGE.substitute(message=alert), problem.status, NO_STORE | problem.headers)
 
 
 def wants_page(scope: Scope, headers: Headers) -> bool:
-    """Whether a person looks at the answer."""
+    """Whether a browser will show the answer as a page."""
     asked = scope["type"] == "http" and scope["method"] in ("GET", "POST")
     return asked and "text/html" in headers.get("accept", "")
 
@@ -97,19 +88,30 @@ class Login:
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
 
-    def has_session(self, headers: Headers) -> bool:
-        """Whether the request comes from a session."""
-        return self._sessions.knows(self._session_of(headers))
-
-    def watch(self, headers: Headers) -> Callable[[], bool]:
-        """Tells whether the session that a request comes from has not ended."""
+    def session_check(self, headers: Headers) -> Callable[[], bool]:
+        """A function that tells whether the session of a request is still open."""
         return partial(self._sessions.knows, self._session_of(headers))
 
+    def failure(self, scope: Scope, reason: str) -> Problem:
+        """Count a failed login of the request's client; the problem to answer it with."""
+        wait_s = self._attempts.failed(client_host(scope))
+        if wait_s:
+            return Problem(
+                429, "too many logins have failed; come back later", kind="too-many",
+                headers={"retry-after": str(int(wait_s) + 1)},
+            )
+        return Problem(401, f"{reason}: {HINT}", kind="wrong-token", headers=BEARER_WANTED)
+
     async def answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
-        """The answer to a request, of a short body, that logs in or out; None if it is another.
+        """The answer to a request that logs in or out; None if the request is another one.
+
+        Args:
+            scope: of the request.
+            headers: of the request.
+            receive: gives the whole body in one message.
 
         Raises:
-            Problem: what was shown opens nothing.
+            Problem: the token or the code is wrong.
         """
         if scope["type"] != "http":
             return None
@@ -130,42 +132,41 @@ class Login:
         return None
 
     async def new_address(self) -> str:
-        """An address that opens a session once."""
+        """A new address that opens a session once."""
         code = self._sessions.new_code()
         await self._save()
         return self._settings.login_url(code)
 
     async def end_all(self) -> int:
-        """End every session; how many there were."""
+        """End every session; returns how many there were."""
         ended = self._sessions.end_all()
         await self._save()
         return ended
 
     async def _save(self) -> None:
-        """Have the sessions outlive the service; the disk may make us wait, but not for long."""
+        """Have the sessions written; waits for the disk for `DISK_S` at most."""
         self._unsaved = True
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._write())
         await asyncio.wait({self._saving}, timeout=DISK_S)
 
     async def _write(self) -> None:
-        """Write one content after the other, so that none replaces a newer one."""
+        """Write until the file is up to date; one write at a time, so the newest comes last."""
         while self._unsaved:
             self._unsaved = False
-            # If they cannot be written, they are good as long as this process is.
+            # Sessions that cannot be written end with this process.
             with suppress(OSError):
                 await to_thread.run_sync(
                     self._sessions.write, self._sessions.content(), abandon_on_cancel=True
                 )
 
     async def _enter(self, secret: str, scope: Scope, headers: Headers) -> Response:
-        if not (same(secret, self._settings.token) or self._sessions.redeem(secret)):
-            wait_s = self._attempts.failed((scope.get("client") or ("",))[0])
-            raise wrong(f"that opens nothing, or nothing any more: {HINT}", wait_s)
+        if not (secrets_equal(secret, self._settings.token) or self._sessions.redeem(secret)):
+            raise self.failure(scope, "a wrong token or code, or the code was used or has expired")
         session = self._sessions.new_session()
         await self._save()
         response = RedirectResponse("/", 303, NO_STORE)
-        # A proxy that speaks TLS for us says so; who makes it up keeps the cookie from himself.
+        # Set by a proxy that terminates TLS. A client that forges it only loses its own cookie.
         proxied = headers.get("x-forwarded-proto", "").strip().lower() == "https"
         response.set_cookie(
             self._cookie, session, max_age=int(SESSION_S), httponly=True, samesite="strict",
@@ -177,12 +178,17 @@ class Login:
         return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
 
 
-def same(given: str, expected: str) -> bool:
-    """Whether two secrets are the same; takes as long if they are not."""
+def client_host(scope: Scope) -> str:
+    """The address of a request's client; empty if the server does not know it."""
+    return str((scope.get("client") or ("",))[0])
+
+
+def secrets_equal(given: str, expected: str) -> bool:
+    """Whether two secrets are equal, compared in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
 def _secret(body: Message) -> str:
-    """What the form holds; of a whole address its code."""
+    """The token or code in a form; of a whole address its code."""
     fields = parse_qs(bytes(body.get("body", b"")).decode("latin-1"))
     return fields.get("secret", [""])[0].strip().rpartition("code=")[2]

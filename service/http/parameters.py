@@ -1,4 +1,4 @@
-"""Parameters that a call does not have: refused, for a misspelled one is not what was meant."""
+"""Refuses query parameters that a call does not have: a misspelled one would have no effect."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from service.http.problems import Problem
 
 
 async def check_parameters(connection: HTTPConnection) -> None:
-    """Refuse what the function of the call does not take.
-
-    A call with a parameter in its path has none in its query.
+    """Refuse parameters that the function of the call does not take.
 
     Raises:
         Problem: names each.
     """
     if not connection.scope["query_string"]:
         return
-    # Not from the OpenAPI document: making it would hold up everybody at the first such request.
+    # Not from the OpenAPI document: the first such request would make it, and hold up all others.
     fields = get_flat_params(connection.scope["route"].dependant)
     known = {
         field.alias for field in fields if not isinstance(field.field_info, Path | Header | Cookie)

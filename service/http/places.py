@@ -1,7 +1,7 @@
-"""How many connections may stay open: event streams and sockets count together.
+"""How many event streams and sockets, counted together, may stay open.
 
-Why it is correct. The count changes in the event loop's thread alone, and is given back by the
-same `with` that took it, however the connection ends.
+Why it is correct. The count changes only in the thread of the event loop, and the `with` block that
+took a place gives it back, however the connection ends.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Places:
 class PlacedStream(StreamingResponse):
     """A stream that holds one of the places from its first byte to its last.
 
-    It is taken here, not in the stream's own generator, which is never entered, and so never
-    left, if the client goes away at once.
+    The place is not taken in the generator of the content: if the client disconnects at once, that
+    generator is never started, and so never gives the place back.
     """
 
     def __init__(self, places: Places, content: AsyncIterator[bytes], **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 `application/problem+json`, all of them.
+"""Every error as RFC 9457 `application/problem+json`.
 
-What went wrong inside is logged here and never told to the client.
+The details of an internal error are logged here and never sent to the client.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MEDIA_TYPE = "application/problem+json"
 _PHRASES = {int(status): status.phrase for status in HTTPStatus}
 _LONGEST_VALUE = 80
 _LARGEST_NUMBER = 1e15
-"""Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not hold them."""
+"""Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not take them."""
 TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008
-"""Why a socket is closed (RFC 6455), where the server cannot answer its upgrade."""
+"""Codes (RFC 6455) for closing a socket where the server cannot answer the upgrade."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +39,8 @@ class Problem(Exception):
     Args:
         status: HTTP status.
         detail: one sentence for a person: the cause, and what to do.
-        kind: last part of the problem's type. If None, `about:blank`, the status says it all.
+        kind: last part of the problem's type. If None, the type is `about:blank`: the status says
+            everything.
         headers: further response headers.
         members: further members of the problem document.
     """
@@ -55,30 +56,26 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.members = members
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """What the answer says."""
-        return {
+    def response(self) -> Response:
+        """The response to send."""
+        document = {
             "type": f"urn:rtagent:problem:{self.kind}" if self.kind else "about:blank",
             "title": _PHRASES.get(self.status, "Error"),
             "status": self.status,
             "detail": self.detail,
             **self.members,
         }
-
-    def response(self) -> Response:
-        """The response to send."""
         headers = {"cache-control": "no-store", **self.headers}
-        return Response(json_bytes(self.document), self.status, headers, MEDIA_TYPE)
+        return Response(json_bytes(document), self.status, headers, MEDIA_TYPE)
 
 
 EXPECTED = (Problem, UserError, BackendBusy)
-"""What a call raises to be answered with a problem."""
+"""Exceptions of a call that are answered with a problem of their own."""
 
 
 @dataclass(frozen=True)
 class ProblemMiddleware:
-    """Around everything that can fail: an exception that nobody expected becomes a bare 500."""
+    """Outside everything that can fail: an unexpected exception becomes a bare 500."""
 
     app: ASGIApp
 
@@ -99,9 +96,10 @@ class ProblemMiddleware:
             path = printable(scope["path"])
             _log.exception("%s %s failed", scope.get("method", "socket"), path)
             if started:
-                # Half an answer cannot be mended; the server cuts the connection.
+                # The answer has begun, so its status is sent; the server cuts the connection.
                 raise
-            await refuse(as_problem(None), scope, receive, send)
+            problem = Problem(500, "the service failed on this request; its log says why")
+            await refuse(problem, scope, receive, send)
 
 
 def install(app: FastAPI) -> None:
@@ -115,8 +113,8 @@ def install(app: FastAPI) -> None:
         raise Problem(404, f"there is no socket at {websocket.url.path}")
 
 
-def as_problem(error: Exception | None) -> Problem:
-    """What an error is to the client; what nobody expected is told to nobody."""
+def as_problem(error: Exception) -> Problem:
+    """The problem that the client is sent for an exception that a call is expected to raise."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError | WebSocketRequestValidationError):
@@ -127,9 +125,8 @@ def as_problem(error: Exception | None) -> Problem:
         return Problem(503, str(error), kind="supervisor-gone", headers={"retry-after": "3"})
     if isinstance(error, BackendLate):
         return Problem(504, str(error), kind="not-in-force")
-    if isinstance(error, BackendBusy):
-        return Problem(504, str(error), kind="no-answer")
-    return Problem(500, "the service failed on this request; its log says why")
+    assert isinstance(error, BackendBusy)
+    return Problem(504, str(error), kind="no-answer")
 
 
 async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +139,7 @@ async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Send) -
 
 
 async def _answer(connection: Any, error: Exception) -> Any:
-    """Of a request or a socket: Starlette hands both to the same handler."""
+    """Answer the error of a request or of a socket: Starlette has one handler for both."""
     problem = as_problem(error)
     if isinstance(connection, WebSocket):
         await refuse(problem, connection.scope, connection.receive, connection.send)
@@ -165,7 +162,7 @@ async def _from_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         detail = f"there is nothing at {path}"
     elif error.status_code == 405:
-        # The router knows only the first of several handlers of a path.
+        # The router names the methods of only the first handler of a path.
         known = sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
         headers["allow"] = ", ".join(known) or headers.get("allow", "GET, HEAD")
         detail = f"{request.method} is not possible on {path}, but {headers['allow']}"
@@ -193,7 +190,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A refused value, short enough to be repeated to who sent it."""
+    """A refused value, shortened if it is long, to be repeated to the client."""
     if isinstance(value, int | float | None) and abs(value or 0) < _LARGEST_NUMBER:
         return value
     text = value if isinstance(value, str) else repr(value)

@@ -1,31 +1,40 @@
-"""Who may talk to the service: one layer of plain ASGI in front of everything, WebSockets too.
+"""Who may use the service: one layer of plain ASGI in front of everything, WebSockets too.
 
-* `Host` must name us, or a foreign web page could reach us through a DNS name of its own.
+* `Host` must name this service, or a foreign web page could reach it through its own DNS name.
 * `Origin`, where sent, must be ours, or a foreign page could use the visitor's cookie.
 * The bearer token opens everything; a browser has a session instead (`login.py`).
-* A body is read here, before anything else sees it, and no further than the limit.
+* A body is read here, up to the limit, before anything else sees it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.attempts import Attempts
 from service.http.authorities import Authorities, address_of
-from service.http.login import HINT, LOGIN, Login, login_page, same, wants_page, wrong
+from service.http.login import (
+    BEARER_WANTED,
+    HINT,
+    LOGIN,
+    Login,
+    client_host,
+    login_page,
+    secrets_equal,
+    wants_page,
+)
 from service.http.problems import Problem, refuse
 from service.http.settings import Settings
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 LOGIN_ASSETS = frozenset({f"/static/{name}" for name in ("style.css", "login.css", "icon.svg")})
-"""What the login page is made of, and nothing else."""
+"""The files that the login page loads."""
 OWN_AGENT = "rtagent/"
-"""How the User-Agent of our own commands begins."""
+"""Beginning of the User-Agent of our own commands."""
 SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'self'; "
      b"frame-ancestors 'none'; object-src 'none'"),
@@ -38,7 +47,7 @@ SECURITY_HEADERS = [
 
 @dataclass(frozen=True)
 class SecurityHeaders:
-    """Tells the browser, on every answer, to load and to reveal nothing beyond this service."""
+    """Adds headers to every answer that forbid the browser to load or to embed anything foreign."""
 
     app: ASGIApp
 
@@ -54,11 +63,10 @@ class SecurityHeaders:
 class SecurityMiddleware:
     """Checks every request before the application sees it."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, login: Login) -> None:
         self._app = app
         self._settings = settings
         self._login = login
-        self._attempts = attempts
         self._authorities = Authorities(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,16 +78,17 @@ class SecurityMiddleware:
             self._check_host(headers)
             self._check_origin(headers)
             if scope["path"] == LOGIN:
-                receive = await _bounded(headers, receive, self._settings)
+                receive = await _with_body_read(headers, receive, self._settings)
             answer = await self._login.answer(scope, headers, receive)
             if answer is not None:
                 await answer(scope, receive, send)
                 return
             state = scope.setdefault("state", {})
-            state["by_session"] = by_session = self._check_credentials(scope, headers)
-            state["admitted"] = self._login.watch(headers) if by_session else _always
+            session_is_open = self._check_credentials(scope, headers)
+            state["by_session"] = session_is_open is not None
+            state["admitted"] = session_is_open or _always
             if scope["type"] == "http":
-                receive = await _bounded(headers, receive, self._settings)
+                receive = await _with_body_read(headers, receive, self._settings)
         except Problem as problem:
             if problem.status in (401, 429) and wants_page(scope, headers):
                 await login_page(problem)(scope, receive, send)
@@ -94,8 +103,8 @@ class SecurityMiddleware:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._authorities.host_is_ours(hosts[0]):
             raise Problem(
-                421, "this service is not reached under that Host; service.allowed_hosts of the "
-                "configuration names further ones", kind="foreign-host",
+                421, "the Host header does not name this service; service.allowed_hosts in the "
+                "configuration allows further names", kind="foreign-host",
             )
 
     def _check_origin(self, headers: Headers) -> None:
@@ -105,32 +114,35 @@ class SecurityMiddleware:
         if foreign or (headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers):
             raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
 
-    def _check_credentials(self, scope: Scope, headers: Headers) -> bool:
-        """Whether it was a session that opened."""
+    def _check_credentials(self, scope: Scope, headers: Headers) -> Callable[[], bool] | None:
+        """Refuse a request that needs the token or a session, and has neither.
+
+        Returns:
+            Tells whether the session of the request is still open. None if it does not use one.
+        """
         if scope["type"] == "http" and scope["path"] in OPEN_PATHS | LOGIN_ASSETS:
-            return False
+            return None
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
-            if scheme.lower() != "bearer" or not same(token.strip(), self._settings.token):
-                wait_s = self._attempts.failed((scope.get("client") or ("",))[0])
-                raise wrong(f"that token is wrong: {HINT}", wait_s)
-            return False
-        if not self._login.has_session(headers):
+            if scheme.lower() != "bearer" or not secrets_equal(token.strip(), self._settings.token):
+                raise self._login.failure(scope, "that token is wrong")
+            return None
+        session_is_open = self._login.session_check(headers)
+        if not session_is_open():
             raise Problem(
-                401, f"a token is needed: {HINT}", kind="unauthorized",
-                headers={"www-authenticate": "Bearer"},
+                401, f"a token is needed: {HINT}", kind="unauthorized", headers=BEARER_WANTED
             )
-        return True
+        return session_is_open
 
 
 def _always() -> bool:
-    """The token is good as long as the daemon runs."""
+    """The token is valid as long as the daemon runs."""
     return True
 
 
-async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Receive:
-    """Read the body, if it is short and comes soon, and give back a `receive` that plays it."""
+async def _with_body_read(headers: Headers, receive: Receive, settings: Settings) -> Receive:
+    """Read the body, which must be short and come soon; returns a `receive` that repeats it."""
     limit, patience_s = settings.max_body_bytes, settings.patience_s
     declared = headers.get("content-length")
     if declared is None and "transfer-encoding" not in headers:
@@ -139,7 +151,7 @@ async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Re
         raise _too_large(limit)
     try:
         async with asyncio.timeout(patience_s):
-            played = [await _whole_body(receive, limit)]
+            messages = [await _whole_body(receive, limit)]
     except TimeoutError:
         raise Problem(
             408, f"the body was not complete after {patience_s:g} s", kind="too-slow",
@@ -147,13 +159,13 @@ async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Re
         ) from None
 
     async def replay() -> Message:
-        return played.pop() if played else await receive()
+        return messages.pop() if messages else await receive()
 
     return replay
 
 
 async def _whole_body(receive: Receive, limit: int) -> Message:
-    """The body as one message; or that the client has gone."""
+    """The whole body as one message; or the message that the client has disconnected."""
     body = b""
     while True:
         message = await receive()
@@ -170,14 +182,14 @@ def _too_large(limit: int) -> Problem:
     return Problem(413, f"the body is longer than {limit} bytes", kind="too-large")
 
 
-def asker(connection: HTTPConnection) -> str:
-    """Who asks, for the events: the program, and its address if it is another machine's."""
+async def asker(connection: HTTPConnection) -> str:
+    """The program that sent a request, for the events; with its address if that is not ours."""
     program = "http"
     if connection.state.by_session:
         program = "dashboard"
     elif connection.headers.get("user-agent", "").startswith(OWN_AGENT):
         program = "rtagent set"
-    host = (connection.scope.get("client") or ("",))[0]
+    host = client_host(connection.scope)
     address = address_of(host)
     ours = not host or (address is not None and address.is_loopback)
     return program if ours else f"{program} from {host}"

@@ -1,11 +1,9 @@
-"""What the HTTP service must be told before it can listen."""
+"""Settings of the HTTP service, which are fixed at its start."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-
-KIB = 1024
 
 
 @dataclass(frozen=True)
@@ -13,19 +11,19 @@ class Settings:
     """Settings of the HTTP service.
 
     Attributes:
-        token: the bearer token; see `service.token`.
+        token: the bearer token; see `http/token.py`.
         host: address the service is bound to.
-        port: port the service is bound to (the real one where 0 was asked for).
+        port: port the service is bound to, never 0.
         allowed_hosts: further names under which clients may reach the service: `name:port`, or
-            `name` at our port and at those of HTTP and HTTPS.
-        certificate: PEM file with the certificate and its chain. If None, without TLS.
-        private_key: PEM file with its key. If None, it is in the certificate's file.
-        sessions_file: where the sessions of browsers are kept. If None, in memory.
+            `name` for `port` and the ports of HTTP and HTTPS.
+        certificate: PEM file with the certificate and its chain. If None, there is no TLS.
+        private_key: PEM file with its key. If None, the key is in the certificate's file.
+        sessions_file: where the sessions of browsers are stored. If None, they are not.
         max_body_bytes: longest request body.
-        most_connections: open at once, if there are descriptors for them.
-        most_per_address: of one client's address, so that no single one can take them all; behind
-            a reverse proxy everybody has the proxy's.
-        patience_s: how long a connection may wait before it sends a whole request.
+        most_connections: connections at once, if there are descriptors for them.
+        most_per_address: connections of one client's address, so that no client can take them all;
+            behind a reverse proxy all clients have the proxy's address.
+        patience_s: how long a connection may take to send a whole request.
     """
 
     token: str = field(repr=False)
@@ -35,7 +33,7 @@ class Settings:
     certificate: Path | None = None
     private_key: Path | None = None
     sessions_file: Path | None = None
-    max_body_bytes: int = 64 * KIB
+    max_body_bytes: int = 64 << 10
     most_connections: int = 512
     most_per_address: int = 384
     patience_s: float = 10.0
@@ -53,9 +51,9 @@ class Settings:
 
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})
-"""Addresses that mean every interface; no client calls the service by them."""
+"""Addresses that stand for every interface; clients cannot use them."""
 
 
 def bracketed(host: str) -> str:
-    """A host as it is written before a port: an IPv6 address in brackets."""
+    """A host as it is written before a port: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host

@@ -1,8 +1,8 @@
 """The bearer token: made once, kept in the state directory, readable by its owner alone.
 
-Why it is correct. The token is written whole into a file of its own, flushed, and only then linked
-to its name. `link` fails if the name exists, so that of two first starts one wins and both use its
-token, and nobody ever reads half a token.
+Why it is correct. The token is written whole into a temporary file, flushed, and only then linked
+to its name. `link` fails if the name exists, so of two first starts one wins and both use its
+token, and no reader ever finds half a token.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ TOKEN_BYTES = 32
 ENVIRONMENT_NAME = "RTAGENT_TOKEN"
 FILE_NAME = "token"
 _SHAPE = re.compile(r"[A-Za-z0-9._~-]{43,256}")
-"""At least 256 bits in base64, of characters that a URL and a header carry as they are."""
+"""At least 256 bits in base64, of characters that need no escaping in a URL or a header."""
 
 
 def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
-    """The token of this daemon.
+    """The token of this daemon, made if there is none yet.
 
     Args:
         state_dir: where the token file is; created if missing.
-        environ: a token in `RTAGENT_TOKEN` wins over the file.
+        environ: a token in `RTAGENT_TOKEN` takes precedence over the file.
 
     Returns:
         The token, 43 to 256 characters.
@@ -42,7 +42,7 @@ def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
         return _checked(given, ENVIRONMENT_NAME)
     path = state_dir / FILE_NAME
     try:
-        # A link that leads nowhere is there, too.
+        # `exists` would overlook a symbolic link whose target is missing.
         if not os.path.lexists(path):
             _make(path)
         return _read(path)
@@ -59,7 +59,7 @@ def _make(path: Path) -> None:
             file.write(secrets.token_hex(TOKEN_BYTES) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # It exists: another start was first, and its token counts.
+        # If the name exists, another start was first, and its token counts.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:

@@ -1,4 +1,4 @@
-"""The calls under `/v1`: the reading ones here, what can be changed in modules of their own."""
+"""The calls under `/v1`: status and figures here, the others in modules of their own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from service.http.answers import raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import checkpoints, events, logins, screen, settings, timeline
-from service.routes.context import Admitted, Context, Here
-from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, content, problems, told
+from service.routes.context import Admitted, AppContext, Context
+from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, content, described, problems
 
 router = APIRouter(
     prefix="/v1", responses=PROBLEM_RESPONSE, dependencies=[Depends(check_parameters)]
@@ -32,30 +32,31 @@ Rate = Annotated[int, Query(ge=1, le=20, description="Events per second, 1 to 20
 class Role(BaseModel):
     """One process of the daemon."""
 
-    name: str = told("Role and, where there are several, number.", "inference 0")
-    role: str = told(
+    name: str = described("Role and, where there are several, number.", "inference 0")
+    role: str = described(
         "environment, inference, learner, evaluation, recorder, converter or service.", "inference")
-    index: int = told("Number within the role.", 0, ge=0)
-    pid: int | None = told("Process id; null: there is none now.", 4711)
-    state: str = told(
+    index: int = described("Number within the role.", 0, ge=0)
+    pid: int | None = described("Process id; null: there is none now.", 4711)
+    state: str = described(
         "State of the process: starting, running, backoff, failed, stopping or stopped.", "running")
-    busy: Literal["stepping", "resetting"] | None = told(
+    busy: Literal["stepping", "resetting"] | None = described(
         "What the environment has been doing for more than a second; null: nothing that takes so "
         "long.", None, default=None)
-    restarts: int = told("Times it was replaced.", 0, ge=0)
-    last_error: str | None = told("Why it last died, with its traceback; null: it never has.", None)
+    restarts: int = described("Times it was replaced.", 0, ge=0)
+    last_error: str | None = described(
+        "Why it last died, with its traceback; null: it never has.", None)
 
 
 class Status(BaseModel):
     """How the daemon is."""
 
-    run_id: str = told("The run; a new one at every start of the daemon.", "20250101-abcd")
-    state: Literal["starting", "running", "degraded", "failed", "stopping"] = told(
+    run_id: str = described("The run; a new one at every start of the daemon.", "20250101-abcd")
+    state: Literal["starting", "running", "degraded", "failed", "stopping"] = described(
         "starting, running, degraded (something is being restarted), failed or stopping.", "running"
     )
-    version: str = told("Version of the program.", "0.1.0")
+    version: str = described("Version of the program.", "0.1.0")
     roles: list[Role] = Field(description="Its processes.")
-    shortened: bool = told(
+    shortened: bool = described(
         "Whether errors had to be shortened, there being too many.", False, default=False)
 
 
@@ -63,21 +64,21 @@ class Status(BaseModel):
     "/status", response_model=Status, summary="State of the daemon and its processes",
     tags=["status"],
 )
-async def status(here: Here) -> Response:
+async def status(context: AppContext) -> Response:
     """Run id, state, and every process with pid, state, restarts and last error."""
-    return raw_json_answer(await here.status_json.get())
+    return raw_json_answer(await context.status_json.get())
 
 
 @router.get(
     "/stats", summary="Every figure", tags=["figures"],
     responses=content("application/json", "The figures.", STATS_SCHEMA),
 )
-async def stats(here: Here) -> Response:
+async def stats(context: AppContext) -> Response:
     """Clock, actions, inference, learning, replay, r3, regret, episodes, and verdicts on them.
 
     Unknown is null.
     """
-    return raw_json_answer(await here.stats_json.get())
+    return raw_json_answer(await context.stats_json.get())
 
 
 @router.get(
@@ -88,27 +89,27 @@ async def stats(here: Here) -> Response:
         {"type": "string", "description": "Lines as the HTML standard describes them."},
     ),
 )
-async def stats_stream(here: Here, admitted: Admitted, hz: Rate = 5) -> PlacedStream:
-    """The figures of `/v1/stats`, `hz` times per second, until the client goes away or its session
-    ends.
+async def stats_stream(context: AppContext, admitted: Admitted, hz: Rate = 5) -> PlacedStream:
+    """The figures of `/v1/stats`, `hz` times per second, until the client disconnects or its
+    session ends.
 
-    Streams and sockets together, 64 can be open.
+    At most 64 streams and sockets together can be open.
     """
     return PlacedStream(
-        here.places, _events(here, admitted, 1.0 / hz), media_type="text/event-stream",
+        context.places, _events(context, admitted, 1.0 / hz), media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
 async def _events(
-    here: Context, admitted: Callable[[], bool], interval: float
+    context: Context, admitted: Callable[[], bool], interval: float
 ) -> AsyncIterator[bytes]:
-    """The stream's events. A client that reads slowly skips figures, it never piles them up."""
+    """The stream's events. A client that reads slowly skips figures: they do not queue up."""
     yield b"retry: 1000\n\n"
-    stopped = asyncio.create_task(here.stopping.wait())
+    stopped = asyncio.create_task(context.stopping.wait())
     try:
-        while admitted() and not here.stopping.is_set():
-            yield b"data: " + await here.stats_json.get() + b"\n\n"
+        while admitted() and not context.stopping.is_set():
+            yield b"data: " + await context.stats_json.get() + b"\n\n"
             await asyncio.wait([stopped], timeout=interval)
     finally:
         stopped.cancel()

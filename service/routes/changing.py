@@ -1,9 +1,8 @@
-"""Settings that can be read and changed while the daemon runs: one mechanism for all of them, whose
-models follow from the fields of `config`.
+"""GET and PATCH of live settings, the same for all of them; the models are made from `config`.
 
-A GET shows the settings with what they bring about; its ETag stands for the settings alone. A PATCH
-is a merge patch: it is checked whole, sent as one command, and answers when it is in force; after
-30 s it answers 504, and a GET tells what is in force.
+A GET shows the settings with the progress that belongs to them; its ETag identifies the settings
+alone. A PATCH is a merge patch: it is checked whole, sent as one command, and answered when it is
+in force. After 30 s it is answered with 504, and a GET tells what is in force.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from service.daemon.backend import Backend
 from service.daemon.encoding import json_bytes
 from service.http.answers import json_answer
 from service.http.problems import Problem
-from service.routes.context import Asker, Context, Here
+from service.routes.context import AppContext, Asker, Context
 from service.routes.openapi import problems
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
@@ -47,29 +46,29 @@ IfMatch = Annotated[
 
 
 SHOWN: dict[int | str, dict[str, Any]] = {200: {
-    "description": "The settings, and what they bring about.",
+    "description": "The settings, and the progress that belongs to them.",
     "headers": {"ETag": {
-        "description": "Stands for the settings; for `If-Match`.", "schema": {"type": "string"},
+        "description": "Identifies the settings; for `If-Match`.", "schema": {"type": "string"},
         "example": '"0123456789abcdef"',
     }},
 }}
 PATCH = "A merge patch: an absent field stays as it is; null takes a limit away."
 PATCH_ANSWER = (
-    "A merge patch. Answers when the change is in force, with the new settings. Nothing changes "
-    "unless everything is accepted. After 30 s it answers 504."
+    "A merge patch. It is answered when the change is in force, with the new settings. Nothing "
+    "changes unless everything is accepted. After 30 s the answer is 504."
 )
 CHANGE_RESPONSES = {**SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)}
 
 
 class StrictBody(BaseModel):
-    """A request's body: nothing is guessed, nothing unknown is let through."""
+    """A request's body: no value is converted, and an unknown field is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _whole_numbers(cls, values: Any) -> Any:
-        """JSON knows one kind of number, so 4.0 is an integer as good as 4."""
+        """JSON has one kind of number, so 4.0 is as good an integer as 4."""
         if not isinstance(values, dict):
             return values
         return {
@@ -79,7 +78,7 @@ class StrictBody(BaseModel):
 
 
 def change_model(name: str, section: str) -> type[StrictBody]:
-    """The body that changes live settings of a section: all of its fields may be left out."""
+    """The body that changes live settings of a section; every field may be left out."""
     fields: dict[str, Any] = {
         each: (Annotated[field.annotation, WrapValidator(_in_one_sentence)], field)
         for each, field in FIELDS[section].items()
@@ -96,7 +95,7 @@ def with_example(model: type[StrictBody], example: Any) -> type[StrictBody]:
 
 
 def state_model(name: str, section: str, progress: type[BaseModel]) -> type[BaseModel]:
-    """What a GET shows: the live settings of a section, and what they bring about."""
+    """What a GET shows: the live settings of a section, and the progress that belongs to them."""
     fields: dict[str, Any] = {
         each: (field.annotation, field) for each, field in FIELDS[section].items()
     }
@@ -104,7 +103,7 @@ def state_model(name: str, section: str, progress: type[BaseModel]) -> type[Base
 
 
 def _in_one_sentence(value: Any, check: Any) -> Any:
-    """One error for all alternatives: a reader wants to know what is possible."""
+    """Join the errors of all alternatives in one, so that it names all that is possible."""
     try:
         return check(value)
     except ValidationError as error:
@@ -117,51 +116,53 @@ def _in_one_sentence(value: Any, check: Any) -> Any:
 
 @dataclass(frozen=True)
 class View:
-    """Some live settings of the daemon, as a call shows and changes them.
+    """Live settings of the daemon, as a call shows and changes them.
 
     Attributes:
-        read: their values by name, and whatever else a GET shows.
-        sections: their sections.
-        flat: the one section whose settings stand in the answer without its name.
+        read: gives what a GET shows.
+        section: the one section whose settings it shows, without the section's name. If None, all
+            sections, by their names.
     """
 
     read: Callable[[Backend], dict[str, Any]]
-    sections: tuple[str, ...] = tuple(FIELDS)
-    flat: str | None = None
+    section: str | None = None
 
-    async def show(self, here: Context) -> Response:
+    async def show(self, context: Context) -> Response:
         """Answer a GET."""
-        return self._answer(await to_thread.run_sync(self.read, here.backend))
+        return self._answer(await to_thread.run_sync(self.read, context.backend))
 
     async def change(
-        self, here: Context, change: StrictBody, by: str, if_match: str | None
+        self, context: Context, change: StrictBody, by: str, if_match: str | None
     ) -> Response:
-        """Answer a PATCH; an ETag of `if_match`, if it is not None, must stand for the settings.
+        """Answer a PATCH.
+
+        Args:
+            context: the application's.
+            change: what to change.
+            by: who changes it, for the events.
+            if_match: ETags, one of which must be that of the settings. If None, any settings.
 
         Raises:
-            Problem: the settings are no longer those that the client has seen.
+            Problem: the settings are no longer those that the client has read.
         """
-        await here.begin_change()
-        try:
-            state = await to_thread.run_sync(self.read, here.backend)
+        async with context.change():
+            state = await to_thread.run_sync(self.read, context.backend)
             if if_match is not None and not _matches(if_match, self._etag(state)):
                 raise Problem(
                     412, "the settings have changed since they were read; read them again",
                     kind="stale", headers={"etag": self._etag(state)},
                 )
             wanted = change.model_dump(exclude_unset=True)
-            changes = {self.flat: wanted} if self.flat else wanted
+            changes = {self.section: wanted} if self.section else wanted
             if changes := {name: values for name, values in changes.items() if values}:
-                result = await here.command("set", changes, by)
-                state = await to_thread.run_sync(self.read, here.backend)
+                result = await context.command("set", changes, by)
+                state = await to_thread.run_sync(self.read, context.backend)
                 for name, values in result.items():
                     self._settings(state, name).update(values)
             return self._answer(state)
-        finally:
-            here.changing.release()
 
     def _settings(self, state: dict[str, Any], section: str) -> dict[str, Any]:
-        settings: dict[str, Any] = state if self.flat else state[section]
+        settings: dict[str, Any] = state if self.section else state[section]
         return settings
 
     def _answer(self, state: dict[str, Any]) -> Response:
@@ -172,48 +173,52 @@ class View:
     def _etag(self, state: dict[str, Any]) -> str:
         settings = [
             self._settings(state, section)[name]
-            for section in self.sections for name in FIELDS[section]
+            for section in ([self.section] if self.section else FIELDS)
+            for name in FIELDS[section]
         ]
         return f'"{hashlib.sha256(json_bytes(settings)).hexdigest()[:16]}"'
 
 
-def offer(
+def add_calls(
     router: APIRouter, path: str, view: View, state: type[BaseModel], change: type[StrictBody],
-    what: str,
+    summary: str,
 ) -> None:
-    """Add the GET and the PATCH of a view at a path.
+    """Add the GET and the PATCH of a view to a router.
 
     Args:
-        router: takes them.
-        path: of both.
+        router: takes the calls.
+        path: of both calls.
         view: the settings.
-        state: what both answer.
-        change: the body of the PATCH.
-        what: the settings in words.
+        state: model of both answers.
+        change: model of the body of the PATCH.
+        summary: names the settings, for the OpenAPI document.
     """
     name = path.rpartition("/")[2]
 
-    async def show(here: Here) -> Response:
-        return await view.show(here)
+    async def show(context: AppContext) -> Response:
+        return await view.show(context)
 
-    async def patch(here: Here, by: Asker, change: Any, if_match: IfMatch = None) -> Response:
-        return await view.change(here, change, by, if_match)
+    async def patch(
+        context: AppContext, by: Asker, change: Any, if_match: IfMatch = None
+    ) -> Response:
+        return await view.change(context, change, by, if_match)
 
     # FastAPI reads the body's fields from the annotation.
     patch.__annotations__["change"] = change
     router.add_api_route(
-        path, show, response_model=state, summary=f"{what[0].upper()}{what[1:]}", name=name,
-        description="The ETag stands for the settings that a PATCH can change.", responses=SHOWN,
+        path, show, response_model=state, summary=f"{summary[0].upper()}{summary[1:]}",
+        description="The ETag identifies the settings that a PATCH can change.", responses=SHOWN,
+        name=name,
     )
     router.add_api_route(
-        path, patch, methods=["PATCH"], response_model=state, summary=f"Change {what}",
+        path, patch, methods=["PATCH"], response_model=state, summary=f"Change {summary}",
         name=f"change_{name}", dependencies=[Depends(check_content_type)],
         description=PATCH_ANSWER, responses=CHANGE_RESPONSES,
     )
 
 
 def check_content_type(request: Request) -> None:
-    """Refuse a body that does not call itself JSON: a foreign page's form cannot.
+    """Refuse a body without the content type of JSON, which the form of a foreign page cannot set.
 
     Raises:
         Problem: 415.

@@ -1,4 +1,4 @@
-"""`/v1/checkpoints`: what has been saved, and save now."""
+"""`/v1/checkpoints`: the checkpoints that there are, and writing one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.responses import Response
 from service.http.answers import json_answer
 from service.http.problems import Problem
 from service.routes.changing import StrictBody, check_content_type
-from service.routes.context import Asker, Here
-from service.routes.openapi import problems, told
+from service.routes.context import AppContext, Asker
+from service.routes.openapi import described, problems
 
 router = APIRouter()
 
@@ -23,11 +23,11 @@ NAME = "checkpoint-000001-000000004100.safetensors"
 class SavedCheckpoint(BaseModel):
     """A checkpoint in the state directory."""
 
-    file: str = told("Its name.", NAME)
-    updates: int = told("Gradient updates behind it.", 4100, ge=0)
-    bytes: int = told("Its size.", 10_846_208, ge=0)
-    age_s: float = told("Seconds since it was written.", 12.5)
-    best: bool = told("Whether `best.safetensors` is the same.", False)
+    file: str = described("Its name.", NAME)
+    updates: int = described("Gradient updates behind it.", 4100, ge=0)
+    bytes: int = described("Its size.", 10_846_208, ge=0)
+    age_s: float = described("Seconds since it was written.", 12.5)
+    best: bool = described("Whether `best.safetensors` is the same.", False)
 
 
 class Checkpoints(BaseModel):
@@ -41,16 +41,16 @@ class CheckpointRequest(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"replay": True}]})
 
-    replay: bool = told("Save the replay too; that can take minutes.", True, default=False)
+    replay: bool = described("Save the replay too; that can take minutes.", True, default=False)
 
 
 class WrittenCheckpoint(BaseModel):
     """A checkpoint that has just been written."""
 
-    file: str = told("Its name.", NAME)
-    updates: int = told("Gradient updates behind it.", 4100, ge=0)
-    replay: bool = told("Whether the replay was saved too.", False)
-    seconds: float = told("How long it took.", 0.4, ge=0.0)
+    file: str = described("Its name.", NAME)
+    updates: int = described("Gradient updates behind it.", 4100, ge=0)
+    replay: bool = described("Whether the replay was saved too.", False)
+    seconds: float = described("How long it took.", 0.4, ge=0.0)
 
 
 def _check_body(request: Request) -> None:
@@ -59,9 +59,9 @@ def _check_body(request: Request) -> None:
 
 
 @router.get("/checkpoints", response_model=Checkpoints, summary="What has been saved")
-async def checkpoints(here: Here) -> Response:
+async def checkpoints(context: AppContext) -> Response:
     """Name, updates, size and age of each checkpoint, newest first, and which is the best."""
-    return json_answer({"checkpoints": await to_thread.run_sync(here.backend.checkpoints)})
+    return json_answer({"checkpoints": await to_thread.run_sync(context.backend.checkpoints)})
 
 
 @router.post(
@@ -70,15 +70,15 @@ async def checkpoints(here: Here) -> Response:
     responses=problems(400, 409, 413, 415, 503, 504),
 )
 async def write_checkpoint(
-    here: Here, by: Asker, wanted: Annotated[CheckpointRequest | None, Body()] = None
+    context: AppContext, by: Asker, wanted: Annotated[CheckpointRequest | None, Body()] = None
 ) -> Response:
-    """Answers when it is written, with its name. The body may be left out.
+    """Answered when the checkpoint is written, with its name. The body may be left out.
 
-    One at a time: while one is being written, another is refused. With the replay that can take
-    minutes; after 10 minutes it answers 504.
+    While a checkpoint is being written, another is refused. With the replay it can take minutes;
+    after 10 minutes the answer is 504.
     """
-    if here.checkpointing.locked():
-        raise Problem(409, "a checkpoint is being written; wait for its end", kind="refused")
-    async with here.checkpointing:
+    if context.checkpointing.locked():
+        raise Problem(409, "a checkpoint is being written; wait until it is done", kind="refused")
+    async with context.checkpointing:
         arguments = (wanted or CheckpointRequest()).model_dump()
-        return json_answer(await here.command("checkpoint", arguments, by), 201)
+        return json_answer(await context.command("checkpoint", arguments, by), 201)

@@ -1,9 +1,11 @@
-"""What the calls share: the daemon, and what is made once for all clients."""
+"""What the calls share: the backend, the login, and results that are made once for all clients."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -17,7 +19,7 @@ from service.daemon.backend import Backend
 from service.daemon.commands import BackendBusy
 from service.daemon.encoding import json_bytes
 from service.daemon.png import png_bytes
-from service.http.fresh import Fresh, FreshByKey, PerVersion
+from service.http.fresh import Fresh, PerVersion
 from service.http.login import Login
 from service.http.places import Places
 from service.http.security import asker
@@ -28,7 +30,7 @@ PICTURE_AGE_S = 0.03
 """Just under the period of the fastest screen, 30 pictures per second."""
 TIMELINES_KEPT = 8
 MOST_OPEN = 64
-"""Event streams and sockets together."""
+"""Event streams and sockets, counted together."""
 CHANGE_WAIT_S = 5.0
 
 
@@ -36,8 +38,6 @@ class Context:
     """Shared by all calls of one application.
 
     Attributes:
-        changing: held from reading the settings until what was changed is in force, so that of
-            two writers with the same ETag the second sees what the first has done.
         checkpointing: held while a checkpoint is being written.
         stopping: set when the service is about to stop, so that open streams end.
     """
@@ -48,31 +48,39 @@ class Context:
         self.stats_json = Fresh(self._stats, MAX_AGE_S)
         self.status_json = PerVersion(backend.status_version, lambda: json_bytes(backend.status()))
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
-        self.timelines: FreshByKey[float, bytes] = FreshByKey(
-            lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
-        )
+        # By seconds.
+        self.timeline_json = lru_cache(TIMELINES_KEPT)(self._fresh_timeline)
         self.places = Places(MOST_OPEN)
-        self.changing = asyncio.Lock()
+        self._changing = asyncio.Lock()
         self.checkpointing = asyncio.Lock()
         self.stopping = asyncio.Event()
 
-    async def begin_change(self) -> None:
-        """Take `changing`; whoever has it gives it back.
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[None]:
+        """Hold a lock from reading the settings until the change is in force.
+
+        So of two writers with the same ETag the second sees what the first has changed.
 
         Raises:
             BackendBusy: another change is still under way.
         """
         try:
-            await asyncio.wait_for(self.changing.acquire(), CHANGE_WAIT_S)
+            await asyncio.wait_for(self._changing.acquire(), CHANGE_WAIT_S)
         except TimeoutError:
             raise BackendBusy("another change is still under way; nothing was changed") from None
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     async def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
-        """As `Backend.command`."""
-        # A service that stops does not wait for it.
+        """Do `Backend.command` in a thread, which a service that stops does not wait for."""
         return await to_thread.run_sync(
             self.backend.command, name, arguments, by, abandon_on_cancel=True
         )
+
+    def _fresh_timeline(self, seconds: float) -> Fresh[bytes]:
+        return Fresh(lambda: json_bytes(self.backend.timeline(seconds)), MAX_AGE_S)
 
     def _stats(self) -> bytes:
         stats = self.backend.stats()
@@ -84,13 +92,9 @@ class Context:
         return None if picture is None else png_bytes(picture)
 
 
-async def _of_application(connection: HTTPConnection) -> Context:
+async def _context_of(connection: HTTPConnection) -> Context:
     context: Context = connection.app.state.context
     return context
-
-
-async def _asker(connection: HTTPConnection) -> str:
-    return asker(connection)
 
 
 async def _admitted(connection: HTTPConnection) -> Callable[[], bool]:
@@ -98,9 +102,9 @@ async def _admitted(connection: HTTPConnection) -> Callable[[], bool]:
     return admitted
 
 
-Here = Annotated[Context, Depends(_of_application)]
-"""The context as a parameter of a call."""
-Asker = Annotated[str, Depends(_asker)]
-"""Who asks, for the events, as a parameter of a call."""
+AppContext = Annotated[Context, Depends(_context_of)]
+"""A parameter of a call: the application's context."""
+Asker = Annotated[str, Depends(asker)]
+"""A parameter of a call: the program that sent the request, for the events."""
 Admitted = Annotated[Callable[[], bool], Depends(_admitted)]
-"""Whether who asked still may, for what stays open, as a parameter of a call."""
+"""A parameter of a call that stays open: tells whether the client's session has not ended."""

@@ -1,5 +1,7 @@
-"""The dashboard: `static/index.html` is its layout; the labels of its figures and its form are put
-into it, for they follow from their declarations."""
+"""The dashboard: `static/index.html`, completed with the names of its figures and its form.
+
+Both are made from declarations: of the figures, and of the configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from service.routes.form import settings_form
 
 STATIC = Path(service.__file__).parent / "static"
 REVALIDATE = {"cache-control": "no-cache"}
-"""A browser asks each time whether its copy is still good: an upgrade shows at once."""
+"""A browser asks each time whether its copy is still current, so an upgrade shows at once."""
 _PLACES = re.compile(
     r'(?P<before><dt></dt><dd|<dd class="sub"><b|<b|<canvas|<tr) '
     r'data-(?:figure|series|regret)="(?P<path>[\w.]+)"(?:><th scope="row">)?'
 )
-"""Where a figure stands: large or small in a group, in a text, as a chart, in a row."""
+"""Where a figure is shown: large or small in a group, in a text, as a chart, in a table's row."""
 
 router = APIRouter()
 

@@ -1,4 +1,4 @@
-"""`/docs`: the calls as a page, made of the OpenAPI document; nothing comes from elsewhere."""
+"""`/docs`: the calls as a page, made from the OpenAPI document; it loads no foreign files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>""", "calls")
 
 
 def calls_page(document: Mapping[str, Any], url: str) -> str:
-    """The page, as HTML, of the OpenAPI document and the daemon's URL as the client knows it."""
+    """The page's HTML, from the OpenAPI document and the URL by which the client calls us."""
     tags = [tag for tag in document["tags"] if list(calls(document, tag["name"]))]
     return PAGE.substitute(
         intro=escape(document["info"]["description"]), url=escape(url),
@@ -43,7 +43,7 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
     rows = "\n".join(
         f'<tr><th scope="row"><code>{method} {escape(path)}</code></th>'
         f"<td><b>{escape(call['summary'])}.</b> {escape(call.get('description', ''))}</td>"
-        f"<td>{_takes(document, call)}</td></tr>"
+        f"<td>{_inputs_cell(document, call)}</td></tr>"
         for method, path, call in calls(document, tag["name"])
     )
     return (
@@ -54,8 +54,8 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
     )
 
 
-def taken(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters and the fields of the body, each with its meaning."""
+def inputs(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
+    """The meaning of each parameter and of each field of the body, by name."""
     found = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
     for content in call.get("requestBody", {}).get("content", {}).values():
         for name, field in _fields(document, content["schema"]):
@@ -63,10 +63,10 @@ def taken(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str
     return found
 
 
-def _takes(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+def _inputs_cell(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     return "<br>".join(
         f"<code>{escape(name)}</code> {escape(text)}"
-        for name, text in taken(document, call).items()
+        for name, text in inputs(document, call).items()
     )
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from service.http.answers import json_answer
-from service.routes.context import Here
-from service.routes.openapi import told
+from service.routes.context import AppContext
+from service.routes.openapi import described
 
 router = APIRouter()
 
@@ -32,42 +32,43 @@ class Event(BaseModel):
         }]},
     )
 
-    id: int = told("Its number within the run: 1, 2, 3 ...", 12)
-    at: str = told(
+    id: int = described("Its number within the run: 1, 2, 3 ...", 12)
+    at: str = described(
         "When: ISO 8601, UTC. The time of day is read once, at the start of the run.",
         "2025-01-01T12:00:31.250+00:00")
-    uptime_s: float = told("When: seconds since the start of the run.", 31.25)
-    kind: str = told("What: set, restarted, failed, checkpoint and others.", "set")
-    source: str | None = told(
-        "The process, or the section of the settings; null: the daemon as a whole.", "inference")
+    uptime_s: float = described("When: seconds since the start of the run.", 31.25)
+    kind: str = described("What: set, restarted, failed, checkpoint and others.", "set")
+    source: str | None = described(
+        "The process, or the section of the settings; null: the whole daemon.", "inference")
 
 
 class Events(BaseModel):
     """What happened in this run."""
 
-    uptime_s: float | None = told(
+    uptime_s: float | None = described(
         "Seconds since the start of the run, now; null: not known yet.", 301.5)
     events: list[Event] = Field(description="Newest first.")
 
 
 class Selection(BaseModel):
-    """Which events are wanted."""
+    """Query parameters: which events are wanted."""
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = told("The most events to answer with, 1 to 1,000.", 20, default=100, ge=1, le=1000)
-    before: int | None = told(
+    limit: int = described(
+        "The most events to answer with, 1 to 1,000.", 20, default=100, ge=1, le=1000)
+    before: int | None = described(
         "Only events with a smaller id: the next page.", 57, default=None, ge=1, le=LAST_ID)
-    kind: list[Kind] = told(
+    kind: list[Kind] = described(
         "Only events of these kinds, at most 20; all if left out.",
         ["set", "restarted"], default=[], max_length=20)
 
 
 @router.get("/events", response_model=Events, summary="What happened")
-async def events(here: Here, wanted: Annotated[Selection, Query()]) -> Response:
+async def events(context: AppContext, wanted: Annotated[Selection, Query()]) -> Response:
     """Restarts, rescalings, checkpoints, changed settings and the rest, newest first."""
     return json_answer(
         await to_thread.run_sync(
-            here.backend.events, wanted.limit, wanted.before, tuple(wanted.kind)
+            context.backend.events, wanted.limit, wanted.before, tuple(wanted.kind)
         )
     )

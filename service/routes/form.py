@@ -1,7 +1,7 @@
-"""The dashboard's form: every setting that can change while the daemon runs, from its declaration.
+"""The dashboard's form: a control for every live setting, made from the declaration of its field.
 
-A kind of value has a kind of control; the label is the key in words; the help, with the bounds, is
-what the field says of itself. The page's script knows no setting by name.
+The kind of value decides the kind of control; the label is the key in words; the help is the
+description of the field with its bounds. The page's script knows no setting by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rtagent.live_config import FIELDS
 from service.routes.settings import CHANGES
 
 UNITS = {"ms": "ms", "s": "s", "mb": "MiB"}
-"""How the last part of a key that is a unit is written."""
+"""How the label writes the unit that a key ends with."""
 
 
 def settings_form() -> str:
@@ -43,9 +43,10 @@ def _field(key: str, schema: Mapping[str, Any]) -> str:
         shown = f'<label class="check">{control} {_in_words(key)}</label>'
     else:
         shown = f'<label for="{key}">{_in_words(key)}</label><span class="control">{control}</span>'
-    help_text = " ".join(filter(None, [
-        schema["description"], _bounds(kinds[0]), f"In force {schema['live']}.",
-    ]))
+    help_text, bounds = schema["description"], _bounds(kinds[0])
+    if bounds not in help_text:
+        help_text += f" {bounds}."
+    help_text += f" In force {schema['live']}."
     return (
         f'<div class="field">{shown}<span class="now"></span><small class="help" '
         f'id="{key}-help" hidden><code>{key}</code> {escape(help_text)}</small></div>'
@@ -59,7 +60,7 @@ def _in_words(key: str) -> str:
 
 
 def _control(named: str, kinds: list[dict[str, Any]]) -> str:
-    """The control of a value, which may have words or null as alternatives to its first kind."""
+    """The control of a value; alternatives to the first of its kinds are words or null."""
     kind = kinds[0]
     if "enum" in kind:
         options = "".join(f"<option>{escape(each)}</option>" for each in kind["enum"])
@@ -83,8 +84,9 @@ def _control(named: str, kinds: list[dict[str, Any]]) -> str:
 
 
 def _bounds(kind: Mapping[str, Any]) -> str:
+    """The bounds of a number in words; empty for other kinds of values."""
     if "maximum" not in kind:
         return ""
     if "minimum" in kind:
-        return f"{kind['minimum']:g} to {kind['maximum']:,.0f}."
-    return f"Above {kind['exclusiveMinimum']:g}, at most {kind['maximum']:,.0f}."
+        return f"{kind['minimum']:g} to {kind['maximum']:,.0f}"
+    return f"Above {kind['exclusiveMinimum']:g}, at most {kind['maximum']:,.0f}"

@@ -1,7 +1,7 @@
-"""What the dashboard shows besides figures of `GET /v1/stats`: text, states, what it computes.
+"""What the dashboard shows besides figures of `GET /v1/stats`, explained for the page `/figures`.
 
-Figures are called what their declarations say (`dashboard.py`). A test reads the page and its
-scripts and holds them against these names, in both directions.
+The names of figures come from their declarations (`dashboard.py`). A test compares the labels of
+the page and its scripts with these names, in both directions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from rtagent.telemetry.verdicts import (
 
 @dataclass(frozen=True)
 class Shown:
-    """Something on the dashboard that is no figure of `GET /v1/stats`: its labels there, what it
-    means, and where it comes from: calls, or paths of figures.
+    """Something on the dashboard that is not a figure of `GET /v1/stats`.
+
+    Attributes:
+        names: its labels on the dashboard.
+        text: its meaning.
+        source: calls, or paths of figures, that it comes from.
     """
 
     names: tuple[str, ...]
@@ -40,10 +44,10 @@ def _percent(share: float) -> str:
 IN_SHORT = (
     Shown(
         ("Is it acting in time?",),
-        f"Up to {_percent(IN_TIME)} of inaction since the inference settings changed, at most the "
-        f"last 60 s, is in time, from {_percent(TOO_LATE)} on it is too late, in between it is "
-        "often late. With an action deadline of more than a tick the mean interaction time is "
-        f"compared instead: up to {LATE_INTERACTION:g} deadlines are in time. A world that has "
+        "Judged by inaction since the inference settings changed, at most in the last 60 s: up to "
+        f"{_percent(IN_TIME)} is in time, from {_percent(TOO_LATE)} on is too late, and in between "
+        "is often late. With an action deadline of more than a tick, judged by the mean "
+        f"interaction time: up to {LATE_INTERACTION:g} deadlines are in time. A world that has "
         "failed, or whose own steps take too long, is named first.",
         "actions.inaction_fraction_window, actions.interaction_ms.mean, clock, /v1/status",
     ),
@@ -63,8 +67,8 @@ IN_SHORT = (
     ),
     Shown(
         ("Is anything broken?",),
-        "Processes that have failed or are being started, restarts so far, and grave events of the "
-        "last minute.",
+        "Processes that have failed or are being started, restarts so far, and serious events of "
+        "the last minute.",
         "/v1/status, /v1/events",
     ),
     Shown(
@@ -81,18 +85,18 @@ IN_SHORT = (
         "actions.inaction_fraction_60s",
     ),
     Shown(
-        ("Executed", "picture"),
+        ("Executed", "observation"),
         "The newest tick's action: whether it came from the agent, was re-used, or is the default "
-        "behaviour, the process that computed it, and the age of its picture in ticks.",
+        "behaviour, the process that computed it, and the age of its observation in ticks.",
         "/v1/timeline",
     ),
 )
 STAGGERING = (
     Shown(
         ("one inference, from observation to action", "median"),
-        "A bar from the frame that a process observed, or from its action before if that was "
-        "later, to the moment at which it registered the action; below the picture the median of "
-        "those on it.",
+        "A bar from the frame that a process observed, or from its previous action if that was "
+        "later, to the moment when it registered the action. Below the picture is the median of "
+        "the bars drawn.",
         "/v1/timeline",
     ),
     Shown(("longest",), "The longest inference of those drawn.", "/v1/timeline"),
@@ -103,41 +107,42 @@ STAGGERING = (
         "/v1/timeline",
     ),
     Shown(
-        ("tick: agent", "re-used", "default (inaction)"),
-        "A tick by the source of the action that it executed: a line for a new action of the "
-        "agent, a hollow box for one that was used before, a full box with a cross for the default "
-        "behaviour, as no action was ready. Counted below the picture, for the ticks drawn.",
+        ("tick: action of the agent", "tick: re-used action", "tick: default action (inaction)"),
+        "A tick by the source of the action that it executed: a line for an action of the agent "
+        "that is meant for this tick or is late, a hollow box for an action that is meant for a "
+        "later tick and is used early, a full box with a cross for the default behaviour, because "
+        "no action was ready. The ticks drawn are counted below the picture.",
         "/v1/timeline",
     ),
 )
 ACTING = (
     Shown(
         ("even", "uneven", "very uneven"),
-        "The coefficient of variation (CV) of the interaction time in words: below "
-        f"{EVEN:g}, below {UNEVEN:g}, and from there on.",
+        "The coefficient of variation (CV) of the interaction time in words: even below "
+        f"{EVEN:g}, uneven below {UNEVEN:g}, and very uneven from there on.",
         "verdicts.evenness, from actions.interaction_ms.cv",
     ),
     Shown(
         ("Age of the executed actions, in ticks", "Delays", "none", "no action"),
         "How many of the newest ticks, at most 4,096, executed an action whose observation was so "
-        "many ticks old. The bar named none counts those of the default behaviour.",
+        "many ticks old. The bar named none counts ticks with the default behaviour.",
         "/v1/timeline",
     ),
 )
 DEADLINE = (
     Shown(
         ("On schedule", "Ahead", "Behind"),
-        "The share of the data that is used, less the share of the time: within "
+        "Compares the used share of the data with that of the time: up to a difference of "
         f"{_percent(ON_SCHEDULE)} it is on schedule.",
         "verdicts.schedule, from r3.data_ratio and r3.time_ratio",
     ),
     Shown(
         ("memory",),
-        "Memory of all processes, batches and replay together, of what is allowed for them.",
+        "Memory of all processes, batches and replay together, and the budget for them.",
         "r3.used_bytes, r3.memory_budget_bytes",
     ),
     Shown(
-        ("replay",), "Ticks that the replay holds, of those it can hold.",
+        ("replay",), "Ticks that the replay holds, and how many it can hold.",
         "replay.size, replay.capacity",
     ),
 )

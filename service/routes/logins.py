@@ -1,4 +1,4 @@
-"""`/v1/logins`: addresses that open the dashboard once; and the end of all sessions."""
+"""`/v1/logins` makes addresses that open the dashboard once; `/v1/sessions` ends all sessions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from starlette.responses import Response
 from service.http.answers import json_answer
 from service.http.problems import Problem
 from service.http.sessions import CODE_S
-from service.routes.context import Here
-from service.routes.openapi import problems, told
+from service.routes.context import AppContext
+from service.routes.openapi import described, problems
 
 router = APIRouter()
 
@@ -18,32 +18,32 @@ router = APIRouter()
 class LoginAddress(BaseModel):
     """An address that opens the dashboard once."""
 
-    url: str = told(
+    url: str = described(
         "What a browser opens. At another name of the daemon, such as a proxy's, what follows the "
         "host stays the same.", "http://127.0.0.1:8008/?code=vYp3GmMNsnAU3x5r2mQ9yqM1cVtXo0Jb")
-    expires_in_s: float = told("Seconds for which it opens.", 600.0)
+    expires_in_s: float = described("Seconds for which it opens.", 600.0)
 
 
 class EndedSessions(BaseModel):
     """Sessions that have been ended."""
 
-    ended: int = told("How many there were.", 2, ge=0)
+    ended: int = described("How many there were.", 2, ge=0)
 
 
 @router.post(
     "/logins", status_code=201, response_model=LoginAddress,
     summary="Make an address that opens the dashboard once", responses=problems(413),
 )
-async def make_login(here: Here, request: Request) -> Response:
-    """The token is needed: a session makes no further sessions."""
+async def make_login(context: AppContext, request: Request) -> Response:
+    """Needs the token: a session cannot make further sessions."""
     if request.state.by_session:
         raise Problem(403, "it takes the token to make an address", kind="token-needed")
-    return json_answer({"url": await here.login.new_address(), "expires_in_s": CODE_S}, 201)
+    return json_answer({"url": await context.login.new_address(), "expires_in_s": CODE_S}, 201)
 
 
 @router.delete(
     "/sessions", response_model=EndedSessions, summary="End all sessions", responses=problems(413)
 )
-async def end_sessions(here: Here) -> Response:
-    """Every browser has to log in again; addresses that were not used open nothing any more."""
-    return json_answer({"ended": await here.login.end_all()})
+async def end_sessions(context: AppContext) -> Response:
+    """Every browser has to log in again, and unused addresses are void."""
+    return json_answer({"ended": await context.login.end_all()})

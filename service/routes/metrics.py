@@ -1,4 +1,4 @@
-"""The figures in Prometheus' text format. A figure that is unknown is left out."""
+"""The figures in Prometheus' text format. Unknown figures are left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rtagent.telemetry.figures.acting import InferenceWorker, Regrets
 from rtagent.telemetry.figures.cluster import Node
-from rtagent.telemetry.figures.declaration import Entry, entries, fields_of, text_of
+from rtagent.telemetry.figures.declaration import Entry, Figure, entries, fields_of, text_of
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.figures.learning import LearnerWorker
 
@@ -21,13 +21,21 @@ LISTS = (
     ("learning", "workers", "worker", "index", entries(LearnerWorker)),
     ("cluster", "nodes", "node", "id", entries(Node)),
 )
-"""Section, list, label, the field that tells its items apart, and their figures."""
+"""Section, list, label, the field that identifies an item, and the figures of an item."""
+
+
+def series_name(figure: Figure) -> str:
+    """Name and labels of a figure in Prometheus; empty: it is not there."""
+    if figure.metric is None:
+        return ""
+    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
+    return f"{PREFIX}{figure.metric}" + (f"{{{labels}}}" if labels else "")
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The page that Prometheus scrapes, of the figures and of run, state and roles."""
+    """The page that Prometheus scrapes, from `GET /v1/stats` and `GET /v1/status`."""
     page = _Page()
-    page.add("info", "gauge", "The run that is going on.", 1, {
+    page.add("info", "gauge", "The current run.", 1, {
         "version": status.get("version"), "run_id": status.get("run_id"),
         "algorithm": stats.get("inference", {}).get("algorithm"),
     })
@@ -52,7 +60,7 @@ def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 class _Page:
-    """Samples grouped by metric, in the order in which the metrics first came."""
+    """Samples grouped by metric; metrics are in the order of their first sample."""
 
     def __init__(self) -> None:
         self._families: dict[str, list[str]] = {}

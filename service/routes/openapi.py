@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds out by itself, plus figures, problems and the token."""
+"""The OpenAPI document: what FastAPI finds out itself, with figures, problems and the token."""
 
 from __future__ import annotations
 
@@ -19,57 +19,56 @@ REASONS = {
     400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
     403: "The request comes from a foreign site.",
-    404: "There is no such thing.",
+    404: "It does not exist.",
     408: "The body did not come in time.",
     409: "The daemon refuses, and nothing has changed; the detail says why.",
     412: "The settings are no longer those of `If-Match`; nothing has changed.",
     413: "The body is too long.",
     415: "The body does not call itself JSON.",
-    421: "The service is not reached under that Host.",
+    421: "The Host header does not name this service.",
     422: "A value is out of its bounds, or unknown; the errors name each.",
     426: "This is a WebSocket.",
     429: "Too many logins have failed from this address.",
     500: "The service failed; its log says why.",
-    503: "The daemon cannot do it at present.",
-    504: "Accepted, but a process fails or is late; it may be in force yet (`not-in-force`). Or "
-    "the daemon does not answer, and has not been asked (`no-answer`).",
+    503: "The daemon cannot do this at present.",
+    504: "Sent to the daemon, but not in force in time; it may still come into force "
+    "(`not-in-force`). Or the daemon does not answer, and nothing was sent (`no-answer`).",
 }
 TAGS = {
-    "status": "How the daemon and its processes are.",
+    "status": "The state of the daemon and of its processes.",
     "figures": "What is measured, and what the agent sees.",
-    "settings": "What can be changed while it runs: merge patches, in force when they answer.",
-    "checkpoints": "What has been saved.",
-    "events": "What happened.",
+    "settings": "What can be changed while it runs. A merge patch is answered when it is in force.",
+    "checkpoints": "Checkpoints that there are, and writing one.",
+    "events": "What happened in this run.",
     "logins": "Sessions of browsers.",
-    "health": "For supervisors of services.",
+    "health": "For programs that watch over the service.",
 }
 
 
-
-def _value(description: str, *examples: Any, **schema: Any) -> dict[str, Any]:
+def _schema(description: str, *examples: Any, **schema: Any) -> dict[str, Any]:
     return {"description": description, **({"examples": [*examples]} if examples else {}), **schema}
 
 
-_PROBLEM = _value(
+_PROBLEM = _schema(
     "What is wrong (RFC 9457): the cause, and what to do.", type="object",
     required=["type", "title", "status", "detail"],
     properties={
-        "type": _value("about:blank, or a URN that names the kind.", "urn:rtagent:problem:refused",
+        "type": _schema("about:blank, or a URN that names the kind.", "urn:rtagent:problem:refused",
                        type="string", pattern="^(about:blank|urn:rtagent:problem:[a-z-]+)$"),
-        "title": _value("The status in words.", "Conflict", type="string"),
-        "status": _value("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
-        "detail": _value("The cause and what to do, one sentence.",
+        "title": _schema("The status in words.", "Conflict", type="string"),
+        "status": _schema("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
+        "detail": _schema("The cause and what to do, one sentence.",
                          "no learner runs: the newest checkpoint is all there is",
                          type="string", minLength=1),
-        "errors": _value("The fields that were refused.", type="array", items={
+        "errors": _schema("The fields that were refused.", type="array", items={
             "type": "object",
             "required": ["field", "in", "reason"],
             "properties": {
-                "field": _value("The field, dotted.", "processes", type="string"),
-                "in": _value("Where it stands: body, query, header or path.", "body",
+                "field": _schema("The field, dotted.", "processes", type="string"),
+                "in": _schema("Where it stands: body, query, header or path.", "body",
                              type="string", enum=["body", "query", "header", "path"]),
-                "value": _value("The value that was refused; absent if none was sent.", 0),
-                "reason": _value("Why.", "Input should be greater than or equal to 1",
+                "value": _schema("The value that was refused; absent if none was sent.", 0),
+                "reason": _schema("Why.", "Input should be greater than or equal to 1",
                                  type="string"),
             },
         }),
@@ -78,18 +77,18 @@ _PROBLEM = _value(
 _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
-def told(text: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
-    """A field of a body: what it is, a value, and its default if it may be left out."""
+def described(text: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
+    """A field of a body: its meaning, an example, and its default if it may be left out."""
     return Field(default, description=text, examples=[example], **bounds)
 
 
 def content(media_type: str, description: str, schema: dict[str, Any]) -> dict[int | str, Any]:
-    """The answer of a call, where it is no model's."""
+    """The answer of a call that has no model."""
     return {200: {"description": description, "content": {media_type: {"schema": schema}}}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The responses of a call that may answer these problems."""
+    """The responses of a call for the problems that it may answer with."""
     return {status: _problem_response(REASONS[status]) for status in statuses}
 
 
@@ -101,7 +100,7 @@ PROBLEM_RESPONSE: dict[int | str, dict[str, Any]] = {
     **problems(401, 403, 421, 422, 500),
     "default": _problem_response("Any other problem (RFC 9457): the cause and what to do."),
 }
-"""Of every call that needs the token."""
+"""Responses of every call that needs the token."""
 
 
 def install(app: FastAPI) -> None:
@@ -123,7 +122,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for schema in schemas.values():
-        # The configuration's fields: their defaults show them best, of which none is left out.
+        # A field of the configuration has no example, but a default, which serves as one.
         for name, field in schema.get("properties", {}).items():
             if "$ref" not in field and name not in schema.get("required", ()):
                 field.setdefault("examples", [field.get("default")])
@@ -143,7 +142,7 @@ def _stats() -> dict[str, Any]:
 
 
 def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> dict[str, Any]:
-    """A section at a path (with a dot at its end) as an object schema; figures by their paths."""
+    """The object schema of a section; `known` has its figures by path, `path` ends with a dot."""
     properties = {}
     for each in fields_of(section):
         place = f"{path}{each.name}"
@@ -165,7 +164,7 @@ def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> 
 
 
 def _figure(entry: Entry) -> dict[str, Any]:
-    """A value's schema."""
+    """The schema of a figure."""
     figure, kind = entry.figure, _JSON_TYPES[entry.field.type]
     schema: dict[str, Any] = {
         "type": [kind, "null"] if entry.field.optional else kind,

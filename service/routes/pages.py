@@ -1,6 +1,6 @@
 """`/figures`: every figure of `GET /v1/stats`, and everything else that the dashboard shows.
 
-The sentences are those of the metrics and of OpenAPI, the names in front of them the dashboard's.
+The sentences are those of the metrics and of OpenAPI; the names are those of the dashboard.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_o
 from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
 from service.http.html import explained_page
 from service.routes.labels import ACTING, DEADLINE, IN_SHORT, PROCESSES, STAGGERING, Shown
-from service.routes.metrics import PREFIX
+from service.routes.metrics import series_name
 
 router = APIRouter()
 
 PAGE = explained_page("Figures explained", "Skip to the figures", """\
-<p class="intro">In bold: what the dashboard calls a figure; below it, or alone where the dashboard
-does not show it, its name in <a href="/v1/stats">/v1/stats</a>.</p>
+<p class="intro">A figure's name on the dashboard is in bold. Below it, or alone if the dashboard
+does not show the figure, is its name in <a href="/v1/stats">/v1/stats</a>.</p>
 <p class="intro">Percentiles and means cover the last 60 seconds, or the time since the inference
 settings changed if that is less, unless the text says otherwise; counters cover the run. What is
 not known is shown as unknown, never as 0.</p>""")
@@ -33,7 +33,7 @@ not known is shown as unknown, never as 0.</p>""")
 
 @dataclass(frozen=True)
 class Section:
-    """Figures that belong together, and what the dashboard shows besides."""
+    """A section of the page: figures, and what else the dashboard shows with them."""
 
     anchor: str
     title: str
@@ -49,7 +49,7 @@ def _of(
 
 
 SECTIONS = [
-    Section("short", "In short", "What the top of the dashboard says.", shown=IN_SHORT),
+    Section("short", "In short", "The verdicts at the top of the dashboard.", shown=IN_SHORT),
     Section("timeline", "Stagger timeline", "Each lane is an inference process. Evenly spread bars "
             "are what staggering is for: then an action is ready for every tick. Below, each mark "
             "is a tick of the world.", shown=STAGGERING),
@@ -69,20 +69,24 @@ SECTIONS = [
 ]
 
 
-def unit(entry: Entry) -> str:
-    """The figure's unit; empty: a text, or a number without unit."""
-    if entry.flag:
-        return "yes or no"
-    return entry.figure.unit or ("count" if entry.figure.kind == "counter" else "")
+def meaning(figure: Figure) -> str:
+    """What a figure means, and when it is unknown."""
+    return f"{figure.meaning} Unknown: {figure.none}." if figure.none else figure.meaning
+
+
+def kind_and_unit(entry: Entry) -> str:
+    """The kind of a figure and, unless it is a text or a number without unit, its unit."""
+    unit = "count" if entry.figure.kind == "counter" else ""
+    unit = "yes or no" if entry.flag else entry.figure.unit or unit
+    return f"{entry.figure.kind}, {unit}" if unit else entry.figure.kind
 
 
 def _row(entry: Entry) -> str:
     path, figure = escape(entry.path), entry.figure
-    meaning = f"{figure.meaning} Unknown: {figure.none}." if figure.none else figure.meaning
-    kind = ", ".join(filter(None, [figure.kind, unit(entry)]))
     return (
         f'<tr id="{path}"><th scope="row">{_names(figure.names)}<code>{path}</code></th>'
-        f"<td>{escape(meaning)}</td><td>{kind}</td><td>{_metric(figure)}</td></tr>"
+        f"<td>{escape(meaning(figure))}</td><td>{kind_and_unit(entry)}</td>"
+        f"<td>{_metric(figure)}</td></tr>"
     )
 
 
@@ -98,12 +102,11 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _metric(figure: Figure) -> str:
-    """Its name and labels in Prometheus, and the unit if that is another one there."""
+    """Name and labels in Prometheus, and the unit there if it is another one."""
     if figure.metric is None:
         return ""
-    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
-    text = f"{PREFIX}{figure.metric}" + (f"<wbr>{escape(f'{{{labels}}}')}" if labels else "")
-    return f"<code>{text}</code>{' (in s)' if figure.scale != 1.0 else ''}"
+    name = escape(series_name(figure)).replace("{", "<wbr>{")
+    return f"<code>{name}</code>{' (in s)' if figure.scale != 1.0 else ''}"
 
 
 def _section(section: Section) -> str:

@@ -1,9 +1,10 @@
-"""`/v1/screen.png` and `/v1/screen`: what the agent sees, fetched or pushed.
+"""`/v1/screen.png` and `/v1/screen`: what the agent sees, on request or pushed.
 
-Why it is correct. Each socket has two tasks: one sends, one waits for the client to leave; the
-first to end ends the other. The next picture is fetched when the one before has been taken by the
-transport, which takes no more than its high-water mark: a client that stops reading delays itself
-alone, and the kernel drops it (`http/binding.py`). All sockets send the same encoded picture.
+Why it is correct. Each socket has three tasks: one sends pictures, one waits for the client to
+disconnect, one for the service to stop; the first to end ends the others. The next picture is
+fetched when the transport has accepted the one before, and it accepts no more than its high-water
+mark: a client that stops reading delays itself alone, and the kernel drops it (`http/binding.py`).
+All sockets send the same encoded picture.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
 from service.http.problems import Problem
-from service.routes.context import Admitted, Context, Here
+from service.routes.context import Admitted, AppContext, Context
 from service.routes.openapi import content, problems
 
 router = APIRouter()
@@ -35,11 +36,11 @@ Rate = Annotated[
         "type": "string", "contentMediaType": "image/png", "description": "A PNG file.",
     }),
 )
-async def screen(here: Here) -> Response:
+async def screen(context: AppContext) -> Response:
     """The newest frame, enlarged by a whole factor; where observations are vectors, a plot of the
     last five seconds.
     """
-    picture = await here.screen_png.get()
+    picture = await context.screen_png.get()
     if picture is None:
         raise Problem(404, "there is no frame yet", kind="no-frame")
     return Response(picture, media_type="image/png", headers={"cache-control": "no-store"})
@@ -49,7 +50,7 @@ async def screen(here: Here) -> Response:
     "/screen", summary="What the agent sees, pushed", status_code=426, response_class=Response,
     responses=problems(426),
 )
-async def screen_needs_a_socket(here: Here, hz: Rate = 10) -> Response:
+async def screen_needs_a_socket(context: AppContext, hz: Rate = 10) -> Response:
     """A WebSocket: each binary message is a PNG, sent when there is a new picture.
 
     At most `hz` per second, and never more than one under way to a client. What the client sends
@@ -63,15 +64,15 @@ async def screen_needs_a_socket(here: Here, hz: Rate = 10) -> Response:
 
 @router.websocket("/screen")
 async def pushed_screen(
-    websocket: WebSocket, here: Here, admitted: Admitted, hz: Rate = 10
+    websocket: WebSocket, context: AppContext, admitted: Admitted, hz: Rate = 10
 ) -> None:
-    """Send pictures until the client goes away, its session ends or the service stops."""
-    with here.places.take():
+    """Send pictures until the client disconnects, its session ends or the service stops."""
+    with context.places.take():
         await websocket.accept()
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(_send(websocket, here, admitted, 1.0 / hz)),
+            asyncio.create_task(_send(websocket, context, admitted, 1.0 / hz)),
             asyncio.create_task(_wait_for_leave(websocket)),
-            asyncio.create_task(here.stopping.wait()),
+            asyncio.create_task(context.stopping.wait()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -86,12 +87,12 @@ async def pushed_screen(
 
 
 async def _send(
-    websocket: WebSocket, here: Context, admitted: Callable[[], bool], interval: float
+    websocket: WebSocket, context: Context, admitted: Callable[[], bool], interval: float
 ) -> None:
     shown: bytes | None = None
     with suppress(WebSocketDisconnect):
         while admitted():
-            picture = await here.screen_png.get()
+            picture = await context.screen_png.get()
             if picture is not None and picture != shown:
                 await websocket.send_bytes(picture)
                 shown = picture

@@ -15,12 +15,12 @@ from service.routes.changing import (
     PATCH,
     StrictBody,
     View,
+    add_calls,
     change_model,
-    offer,
     state_model,
     with_example,
 )
-from service.routes.openapi import told
+from service.routes.openapi import described
 
 router = APIRouter()
 
@@ -28,64 +28,67 @@ router = APIRouter()
 class InferenceProgress(BaseModel):
     """The inference processes."""
 
-    ready: int | None = told("Processes that act.", 2)
-    recommended_processes: int | None = told(
+    ready: int | None = described("Processes that act.", 2)
+    recommended_processes: int | None = described(
         "Processes needed to act on every tick; null: not known yet.", 5)
 
 
 class LearningProgress(BaseModel):
     """The learner processes."""
 
-    ready: int | None = told("Learners that run.", 1)
-    updates: int | None = told("Gradient updates so far.", 4100)
-    updates_per_s: float | None = told("Updates per second; null: not known yet.", 41.3)
+    ready: int | None = described("Learners that run.", 1)
+    updates: int | None = described("Gradient updates so far.", 4100)
+    updates_per_s: float | None = described("Updates per second; null: not known yet.", 41.3)
 
 
 class Outcomes(BaseModel):
     """How often a deadline was kept."""
 
-    met: int | None = told("Times that it was met; null: unknown.", 3, default=None)
-    missed: int | None = told("Times that it was missed; null: unknown.", 0, default=None)
+    met: int | None = described("Times that it was met; null: unknown.", 3, default=None)
+    missed: int | None = described("Times that it was missed; null: unknown.", 0, default=None)
 
 
 class Decision(BaseModel):
     """Why the batch size is what it is, or how a horizon ended."""
 
-    number: int = told("Its number within the run.", 7)
-    time_ns: int = told("When, in nanoseconds on the machine's monotonic clock.", 301_372_000_000)
-    kind: str = told(
+    number: int = described("Its number within the run.", 7)
+    time_ns: int = described(
+        "When, in nanoseconds on the machine's monotonic clock.", 301_372_000_000)
+    kind: str = described(
         "What led to it: an episode's or update's turn, new settings, memory, or a horizon's end: "
         "met, missed, early-exit.", "step", json_schema_extra={"enum": list(KINDS)})
-    mode: R3Mode = told("The mode in force.", "step")
-    horizon: int = told("Horizons that had ended.", 2)
-    episode: int = told("Episodes that had ended.", 37)
-    updates: int = told("Updates applied before it.", 4100)
-    elapsed_s: float = told("Time used of the horizon.", 12.0)
-    deadline_s: float = told("D, in seconds; 0: none.", 30.0)
-    consumed: int = told("Samples used of the horizon.", 5000)
-    data_budget: int = told("B, in samples; 0: none.", 10_000)
-    time_ratio: float | None = told(
+    mode: R3Mode = described("The mode in force.", "step")
+    horizon: int = described("Horizons that had ended.", 2)
+    episode: int = described("Episodes that had ended.", 37)
+    updates: int = described("Updates applied before it.", 4100)
+    elapsed_s: float = described("Time used of the horizon.", 12.0)
+    deadline_s: float = described("D, in seconds; 0: none.", 30.0)
+    consumed: int = described("Samples used of the horizon.", 5000)
+    data_budget: int = described("B, in samples; 0: none.", 10_000)
+    time_ratio: float | None = described(
         "Share of the time up to the deadline's margin, as compared; in mode episode as expected "
         "at the next decision; null: unknown.", 0.4)
-    data_ratio: float | None = told("Share of the horizon's data, as compared; null: unknown.", 0.5)
-    samples_per_s: float | None = told("Since the decision before; null: unknown.", 1320.0)
-    b_min: int = told("The smallest batch.", 32)
-    cap: int = told("The largest batch that memory allows; 0: no limit.", 256)
-    before: int = told("Batch size before.", 32)
-    after: int = told("Batch size after.", 64)
+    data_ratio: float | None = described(
+        "Share of the horizon's data, as compared; null: unknown.", 0.5)
+    samples_per_s: float | None = described("Since the decision before; null: unknown.", 1320.0)
+    b_min: int = described("The smallest batch.", 32)
+    cap: int = described("The largest batch that memory allows; 0: no limit.", 256)
+    before: int = described("Batch size before.", 32)
+    after: int = described("Batch size after.", 64)
 
 
 class DeadlinesProgress(BaseModel):
     """What learning must keep to, and how far this horizon is."""
 
-    elapsed_s: float | None = told("Time used of this horizon; null: none runs.", 12.0)
-    consumed: int | None = told("Samples learned from in this horizon; null: none runs.", 5000)
-    time_ratio: float | None = told(
+    elapsed_s: float | None = described("Time used of this horizon; null: none runs.", 12.0)
+    consumed: int | None = described("Samples learned from in this horizon; null: none runs.", 5000)
+    time_ratio: float | None = described(
         "Share of the horizon's time that is used; null: none runs.", 0.4)
-    data_ratio: float | None = told(
+    data_ratio: float | None = described(
         "Share of the horizon's data that is used; null: none runs.", 0.5)
-    batch_size: int | None = told("Transitions per update, as it is now; null: unknown.", 64)
-    batch_cap: int | None = told("Largest batch for which memory is reserved; null: no limit.", 256)
+    batch_size: int | None = described("Transitions per update, as it is now; null: unknown.", 64)
+    batch_cap: int | None = described(
+        "Largest batch for which memory is reserved; null: no limit.", 256)
     horizons: Outcomes = Field(description="Horizons by outcome.")
     episode_deadlines: Outcomes = Field(description="Deadlines of episodes by outcome.")
     decisions: list[Decision] = Field(
@@ -100,11 +103,11 @@ ConfigChange = with_example(
     live_values(Config()),
 )
 
-offer(
+add_calls(
     router, "/config", View(methodcaller("config")), Config, ConfigChange,
     "the configuration in force",
 )
-for path, section, progress, read, what in (
+for path, section, progress, read, summary in (
     ("/inference", "inference", InferenceProgress, methodcaller("inference"),
      "the inference processes' settings"),
     ("/learning", "learning", LearningProgress, methodcaller("learning"),
@@ -113,5 +116,4 @@ for path, section, progress, read, what in (
      "deadline, data budget, memory budget and mode"),
 ):
     state = state_model(f"{progress.__name__.removesuffix('Progress')}State", section, progress)
-    view = View(read, (section,), section)
-    offer(router, path, view, state, CHANGES[section], what)
+    add_calls(router, path, View(read, section), state, CHANGES[section], summary)

@@ -32,7 +32,7 @@ export function prepare(canvas) {
   return { pen, width, height };
 }
 
-// Calls back when something else must be drawn than before.
+// Calls back when size or colours have changed.
 export function whenLookChanges(draw) {
   const observer = new ResizeObserver(draw);
   for (const plot of all(".plot")) observer.observe(plot);
@@ -42,7 +42,7 @@ export function whenLookChanges(draw) {
   });
 }
 
-// Diagonal lines: says what colour alone must not say.
+// Diagonal lines, so that colour is not the only sign.
 export function hatch(pen, x, y, width, height, colour) {
   pen.save();
   pen.beginPath();

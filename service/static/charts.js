@@ -7,7 +7,7 @@ import { KEPT_S } from "./history.js";
 
 const LEAST_SPAN_S = 60;
 const GAP_S = 5;
-const SAID = 3;
+const MARKERS_READ_OUT = 3;
 
 export function bounds(values, floor) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -33,8 +33,8 @@ function drawAxes(pen, area, range, span, format) {
   pen.fillText("now", right, bottom + 16);
 }
 
-// Newest first: where two labels would overlap, the newer one is written.
-export function drawMarkers(pen, area, markers, x) {
+// Newest first: if two labels would overlap, only the newer one is written.
+function drawMarkers(pen, area, markers, x) {
   const { left, right, top, bottom } = area;
   const colour = palette();
   let free = right + 4;
@@ -63,7 +63,7 @@ function drawLine(pen, series, x, y) {
   for (let i = 0; i < series.length; i += 1) {
     const [time, value] = series.point(i);
     const known = !Number.isNaN(value);
-    // What was not seen (no figure, or no connection) is a gap, not a line.
+    // Without a figure or a connection there is a gap, not a line.
     if (known) pen[before !== null && time - before < GAP_S ? "lineTo" : "moveTo"](x(time), y(value));
     before = known ? time : null;
   }
@@ -82,7 +82,7 @@ function draw(canvas, series, markers) {
     if (!Number.isNaN(value)) known.push(value);
   }
   const latest = series.latest === null || Number.isNaN(series.latest[1]) ? null : series.latest[1];
-  const changes = markers.list.slice(-SAID).map(({ label }) => label).join("; ");
+  const changes = markers.list.slice(-MARKERS_READ_OUT).map(({ label }) => label).join("; ");
   canvas.setAttribute("aria-label", `${name} over time: now ${shown(latest, format)}`
     + (changes && `; marked: ${changes}`));
   if (!known.length) {

@@ -1,4 +1,4 @@
-// The learner somewhere else: the link to it, and the daemons that feed it.
+// Learning on a cluster: the link to the learner, and the daemons that send it transitions.
 
 import { $, make, put } from "./dom.js";
 import { shown } from "./format.js";
@@ -28,7 +28,7 @@ function showNodes(nodes) {
   });
 }
 
-// A daemon that learns here says nothing of a cluster, and shows nothing of it.
+// A daemon without a cluster has no such figures, and no such panel.
 export function showCluster({ cluster, verdicts }) {
   $("#cluster").hidden = !cluster;
   if (!cluster) return;

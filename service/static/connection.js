@@ -1,4 +1,4 @@
-// Talks to the daemon: the stream of figures, single requests, and whether anybody answers.
+// Talks to the daemon: the stream of figures, single requests, and whether the daemon answers.
 
 const REQUEST_MS = 3000;
 const SILENCE_MS = 3000;
@@ -6,7 +6,7 @@ const RETRY_MS = 1000;
 
 export const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-// The daemon could not be asked: the network's fault, not the program's.
+// No answer came, or only a part of one: the network's fault, not this program's.
 export class Unreachable extends Error {}
 
 // One request. Gives {status, body, etag}; the body is null where it is not JSON.
@@ -23,7 +23,7 @@ export async function ask(path, { method = "GET", body, headers = {}, timeout = 
   return { status, body: answer, etag: given.get("etag") };
 }
 
-// Does something with the daemon; that it cannot be reached is no mistake of the page.
+// Runs a function that asks the daemon; that the daemon cannot be reached is no error of the page.
 export async function attempt(work) {
   try {
     await work();
@@ -32,7 +32,7 @@ export async function attempt(work) {
   }
 }
 
-// Does something again and again, never twice at once.
+// Runs a function again and again, never twice at once; if not `hidden`, not on a hidden page.
 export async function repeat(milliseconds, work, { hidden = true } = {}) {
   for (;;) {
     const began = performance.now();
@@ -42,6 +42,7 @@ export async function repeat(milliseconds, work, { hidden = true } = {}) {
 }
 
 // The stream of figures. Silence counts as lost, for a dead daemon may leave the socket open.
+// Calls onLost again each second while the connection is lost.
 export function openStream(hz, { onFigures, onLost, onFound }) {
   let source = null;
   let heard = performance.now();

@@ -1,12 +1,12 @@
-// The forms. What somebody is editing stays as it is; everything else follows the daemon. Which
-// settings there are the daemon has written into the page; here a control is known by its kind.
+// The forms. A setting that is being edited stays as it is; all others follow the daemon. The daemon
+// writes the controls into the page; this script treats a control by its kind, not by its name.
 
 import { $, all, put } from "./dom.js";
 import { attempt } from "./connection.js";
 import { at, exact, plain } from "./format.js";
 import { send, Settings } from "./settings.js";
 
-// The box that says a word, such as auto, in place of the control's value.
+// The check box that stands for a word, such as auto, in place of the control's value.
 const wordBox = (control) => $("input:not([name])", control.closest(".field"));
 
 function say(form, text, kind = "") {
@@ -15,7 +15,7 @@ function say(form, text, kind = "") {
   put(answer, text);
 }
 
-// A free text may be any value: what reads as one is sent as it, all else as a word.
+// A text field may hold any value: a number or a list is sent as such, everything else as text.
 function valueOf(text) {
   try {
     return JSON.parse(text);
@@ -113,7 +113,7 @@ class SettingsForm {
     this.show();
   }
 
-  // Not before the settings are known: an empty field would say that there is no limit.
+  // Disabled until the settings are known: an empty field would say that there is no limit.
   show() {
     const { values } = this.settings;
     $("fieldset", this.form).disabled = !values;
@@ -140,7 +140,7 @@ class SettingsForm {
     const wrong = controls.find((control) => control.validity.badInput);
     const changes = controls.filter((control) => this.differs(control))
       .map((control) => [control.name, wanted(control)]);
-    if (wrong) say(this.form, `Not changed. ${wrong.name}: not a number.`, "refused");
+    if (wrong) say(this.form, `Not changed: ${wrong.name} is not a number.`, "refused");
     else if (changes.length) await this.change(changes);
     else this.discard();
   }
@@ -158,8 +158,10 @@ class SettingsForm {
       this.sending = false;
     }
     if (outcome.stale) await this.stale();
-    else if (outcome.late) await this.late(changes, outcome.late);
-    else if (outcome.refused) say(this.form, `Not changed. ${outcome.refused}`, "refused");
+    else if (outcome.late) await this.giveUp(changes, `Not in force yet: ${outcome.late}.`);
+    else if (outcome.refused) say(this.form, `Not changed: ${outcome.refused}.`, "refused");
+    else if (outcome.unknown) await this.giveUp(changes, "No answer came, so it is not known whether "
+      + "this was changed. The form shows what the daemon reported last.");
     else this.accepted(changes);
     this.show();
   }
@@ -168,14 +170,14 @@ class SettingsForm {
     const said = changes.map(([name]) => `${name} = ${exact(at(this.settings.values, name))}`).join(", ");
     for (const [name] of changes) this.edited.delete(name);
     say(this.form, `In force: ${said}.`, "accepted");
-    this.onChanged(said);
+    this.onChanged();
   }
 
-  // What is under way stands in the settings that are read again.
-  async late(changes, why) {
+  // Shows the daemon's settings instead of the changes, which may come into force or not.
+  async giveUp(changes, text) {
     for (const [name] of changes) this.edited.delete(name);
     await this.reload();
-    say(this.form, `Not in force yet: ${why}.`);
+    say(this.form, text);
   }
 
   async stale() {
@@ -185,11 +187,16 @@ class SettingsForm {
   }
 }
 
-async function writeCheckpoint(form) {
+async function writeCheckpoint(form, onChanged) {
   const outcome = await send("POST", "/v1/checkpoints", { replay: form.elements.replay.checked });
   if (outcome.late) say(form, `Not written yet: ${outcome.late}.`);
-  else if (outcome.refused) say(form, `Not written. ${outcome.refused}`, "refused");
-  else say(form, `Written: ${outcome.result.file}, after ${plain(outcome.result.updates)} updates.`, "accepted");
+  else if (outcome.refused) say(form, `Not written: ${outcome.refused}.`, "refused");
+  else if (outcome.unknown) {
+    say(form, "No answer came, so it is not known whether it was written. The events will tell.");
+  } else {
+    say(form, `Written: ${outcome.result.file}, after ${plain(outcome.result.updates)} updates.`, "accepted");
+    onChanged();
+  }
 }
 
 function startCheckpoint(form, onChanged) {
@@ -199,13 +206,12 @@ function startCheckpoint(form, onChanged) {
     if (button.ariaDisabled) return;
     button.ariaDisabled = "true";
     say(form, "Writing …");
-    await writeCheckpoint(form);
+    await writeCheckpoint(form, onChanged);
     button.ariaDisabled = null;
-    onChanged("checkpoint");
   });
 }
 
-// Gives a function that reads the settings again, unless somebody is editing them.
+// Gives a function that reads the settings again, unless they are being edited.
 export function startControls(onChanged) {
   const form = new SettingsForm($("#settings"), onChanged);
   startCheckpoint($("#checkpoint"), onChanged);

@@ -40,7 +40,8 @@ export class Delays {
   }
 }
 
-// Columns for the delays seen, at least 8, from 0 where that is near; one for ticks without an action.
+// A column for each delay from the smallest to the largest seen, at least 8, starting at 0 unless that
+// is far; and one for ticks without an action.
 function columns(delays) {
   const seen = delays.counts.map((number, delay) => (number && delay !== NONE ? delay : -1)).filter((delay) => delay >= 0);
   const last = Math.max(7, ...seen);

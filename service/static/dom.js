@@ -5,7 +5,7 @@ export const UNKNOWN = "unknown";
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-// Writes only what differs: an unchanged text costs no layout and is not read out again.
+// Writes a text only if it differs: an unchanged one costs no layout and is not read out again.
 export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
   element.classList.toggle("unknown", text === UNKNOWN);

@@ -5,7 +5,7 @@ import { ask } from "./connection.js";
 import { markerLabel, level, sentence } from "./sentences.js";
 
 const SHOWN = 50;
-// R3 may tell three decisions a second: the last minute is among so many.
+// R3 may report three decisions a second: so many events cover the last minute.
 const FETCHED = 200;
 const RECENT_S = 60;
 
@@ -45,14 +45,14 @@ function showEvents(events) {
   put($("#no-events"), "Nothing has happened yet.");
 }
 
-// Asks for the newest. Gives those not seen before, each with the page's time at which it happened
-// and its label; null where the daemon keeps no events.
+// Asks for the newest events. Gives those not seen before, each with its time on the page's clock and
+// its label.
 export async function fetchEvents() {
   const { status, body } = await ask(`/v1/events?limit=${FETCHED}`);
   if (status !== 200) {
-    put($("#no-events"), status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    put($("#no-events"), "Not available at the moment.");
     $("#no-events").hidden = list.children.length > 0;
-    return null;
+    return [];
   }
   const now = performance.now() / 1000;
   offerKinds(body.events);
@@ -71,15 +71,15 @@ async function fetchKind(kind) {
   if (status === 200 && filter.value === kind) showEvents(body.events);
 }
 
-function told(wanted) {
+function newestSentence(wanted) {
   const event = recent.find(wanted);
   return event ? sentence(event) : null;
 }
 
-// What should be known of the last minute, as sentences: {bad, mended}; null: nothing of the kind.
+// The newest trouble and the newest recovery of the last minute, as sentences; null: there is none.
 export const news = () => ({
-  bad: told((event) => level(event) === "bad"),
-  mended: told(({ kind }) => kind === "restarted"),
+  trouble: newestSentence((event) => level(event) === "bad"),
+  recovery: newestSentence(({ kind }) => kind === "restarted"),
 });
 
 export function clearEvents() {

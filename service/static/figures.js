@@ -55,7 +55,7 @@ function showRegrets(stats) {
   }
 }
 
-// A bar with its words: how much of what is used.
+// A bar with its text: the share that is used.
 export function showBar(id, share, text) {
   const bar = $(`#${id}`);
   $("i", bar).style.width = `${100 * Math.max(0, Math.min(1, share ?? 0))}%`;

@@ -1,4 +1,4 @@
-// Learning against the deadline (R3): time against data, batch size, memory, and why it was so.
+// Learning against the deadline (R3): time against data, batch size, memory, and the reasons.
 
 import { $, put, UNKNOWN } from "./dom.js";
 import { palette, prepare } from "./canvas.js";
@@ -6,7 +6,7 @@ import { at, plain, shown } from "./format.js";
 import { showBar } from "./figures.js";
 
 const MOST_POINTS = 400;
-// A new horizon begins where the old one did.
+// If a share falls by more than this, a new horizon has begun.
 const BACK = 0.03;
 
 let path = [];
@@ -18,11 +18,10 @@ function remember(time, data) {
   if (last && (time < last[0] - BACK || data < last[1] - BACK)) path = [];
   if (last && path.length && Math.hypot(time - last[0], data - last[1]) < 0.003) return;
   path.push([time, data]);
-  // Half of the points draw the same curve.
+  // Every other point is enough to draw the curve.
   if (path.length > MOST_POINTS) path = path.filter((_, i) => i % 2 === 0);
 }
 
-export const pathLength = () => path.length;
 export const clearHorizon = () => { path = []; };
 
 export function showHorizon(stats) {
@@ -90,19 +89,19 @@ export function drawHorizon() {
 }
 
 const REASONS = {
-  settings: () => "the settings were changed",
-  memory: () => "that is what memory allows",
-  "out-of-memory": () => "memory ran out",
-  recovery: () => "memory allows it again",
+  settings: "the settings were changed",
+  memory: "limited by memory",
+  "out-of-memory": "memory ran out",
+  recovery: "memory allows it again",
 };
 
-// Why the batch size was changed; of the ratios, those the decision compared: the time is that up to
-// the deadline's margin.
+// Why the batch size was changed. The shares are those that the decision compared; of the time, that
+// up to the deadline's margin.
 export function decisionReason(kind, { before, after, time_ratio, data_ratio }) {
-  if (kind in REASONS) return REASONS[kind]();
-  const state = after > before ? "behind" : "ahead";
-  return `${state}: ${shown(time_ratio, "percent")} of the time up to the margin against `
-    + `${shown(data_ratio, "percent")} of the data`;
+  if (kind in REASONS) return REASONS[kind];
+  const state = after > before ? "behind" : "ahead of";
+  return `${state} schedule: ${shown(data_ratio, "percent")} of the data used in `
+    + `${shown(time_ratio, "percent")} of the time up to the margin`;
 }
 
 // The newest decision that changed the batch size, in words.

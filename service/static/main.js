@@ -1,11 +1,11 @@
-// The dashboard. Figures arrive as server-sent events, the rest is fetched; here it is handed to the
-// panels. Nothing that is kept here grows with time.
+// The dashboard: takes the figures, which arrive as server-sent events, fetches everything else, and
+// hands both to the panels. Nothing that it keeps grows with time.
 
 import { $, put } from "./dom.js";
 import { whenLookChanges } from "./canvas.js";
 import { chartPaths, drawCharts } from "./charts.js";
 import { showCluster } from "./cluster.js";
-import { ask, attempt, openStream, repeat } from "./connection.js";
+import { ask, attempt, openStream, repeat, wait } from "./connection.js";
 import { startControls } from "./controls.js";
 import { Delays, drawDelays } from "./delays.js";
 import { clearEvents, fetchEvents, news, startEvents } from "./events.js";
@@ -45,12 +45,12 @@ function drawAll() {
 
 // Connection
 
-function lose() {
+function showLost() {
   lost = true;
   document.body.classList.add("lost");
   $("#connection").hidden = false;
   put($("#connection"), unauthorized
-    ? "Not logged in any more: reload this page, which says what to do."
+    ? "You are not logged in any more: reload this page, and it says what to do."
     : "Connection lost: these figures are old. Trying again …");
   put($("#state"), "connection lost");
   $("#state").dataset.state = "lost";
@@ -58,7 +58,7 @@ function lose() {
   showNoVerdicts();
 }
 
-function find() {
+function showFound() {
   lost = false;
   document.body.classList.remove("lost");
   $("#connection").hidden = true;
@@ -82,7 +82,7 @@ function takeFigures(figures) {
 
 // Processes
 
-// Another run has other ticks, other events and other episodes: nothing of the old one may stay.
+// Another run has other ticks, events and episodes: nothing of the old run may stay.
 function startOver(id) {
   const first = run === null;
   run = id;
@@ -94,7 +94,7 @@ function startOver(id) {
   timelineMarkers.clear();
   clearEvents();
   clearHorizon();
-  clearTimeline("waiting for the new run");
+  clearTimeline("Waiting for the new run …");
   attempt(refreshSettings);
 }
 
@@ -112,14 +112,11 @@ async function fetchStatus() {
 
 // Timeline
 
-let timelineAbsent = -Infinity;
-
 async function fetchTimeline() {
-  if (performance.now() - timelineAbsent < ABSENT_MS) return;
   const { status, body } = await ask(`/v1/timeline?seconds=${secondsNeeded()}`);
   if (status !== 200) {
-    timelineAbsent = performance.now();
-    clearTimeline(status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    clearTimeline("Not available at the moment.");
+    await wait(ABSENT_MS);
     return;
   }
   takeTimeline(body);
@@ -129,15 +126,8 @@ async function fetchTimeline() {
 
 // Events
 
-let eventsAbsent = -Infinity;
-
 async function followEvents() {
-  if (performance.now() - eventsAbsent < ABSENT_MS) return;
   const fresh = await fetchEvents();
-  if (fresh === null) {
-    eventsAbsent = performance.now();
-    return;
-  }
   for (const { event, label, time } of fresh.filter((each) => each.label !== null)) {
     markers.add(event.id, time, label);
     timelineMarkers.add(event.id, 1000 * event.uptime_s, label);
@@ -152,19 +142,13 @@ async function fetchDecisions() {
   if (status === 200) showDecision(body.decisions ?? []);
 }
 
-// A change of one's own is an event like any other; where there are none, it is marked here.
-function noteChange(label) {
-  const now = performance.now();
-  if (now - eventsAbsent < ABSENT_MS) markers.add(`own change at ${now}`, now / 1000, label);
-  else attempt(followEvents);
-}
-
+const followEventsNow = () => attempt(followEvents);
 const drawTimeline = startTimeline();
-const refreshSettings = startControls(noteChange);
-startEvents(() => attempt(followEvents));
+const refreshSettings = startControls(followEventsNow);
+startEvents(followEventsNow);
 whenLookChanges(drawAll);
-openStream(STREAM_HZ, { onFigures: takeFigures, onLost: lose, onFound: find });
-// The status goes on being asked for: it tells why nobody answers.
+openStream(STREAM_HZ, { onFigures: takeFigures, onLost: showLost, onFound: showFound });
+// The status is asked for even without a connection: it tells whether the session has ended.
 repeat(STATUS_MS, fetchStatus);
 const connected = (work) => async () => { if (!lost) await work(); };
 repeat(SETTINGS_MS, connected(refreshSettings));

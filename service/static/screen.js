@@ -1,4 +1,4 @@
-// What the agent sees: pictures pushed through a WebSocket, fetched where that cannot be opened.
+// What the agent sees: pictures pushed through a WebSocket, or fetched if it cannot be opened.
 
 import { $, put } from "./dom.js";
 import { attempt, Unreachable, wait } from "./connection.js";
@@ -21,7 +21,7 @@ async function show(blob) {
   picture.close();
 }
 
-// Whether there was a picture.
+// Gives whether there was a picture.
 async function fetchPicture() {
   let response;
   try {
@@ -31,7 +31,7 @@ async function fetchPicture() {
       await show(await response.blob());
       return true;
     }
-    put($("#no-screen"), (await response.json()).detail ?? "there is no picture");
+    put($("#no-screen"), (await response.json()).detail ?? "there is no picture yet");
   } catch (error) {
     throw new Unreachable(error.message);
   }
@@ -39,7 +39,7 @@ async function fetchPicture() {
   return false;
 }
 
-// Shows what is pushed until the socket closes or the page is hidden; whether it ever opened.
+// Shows what is pushed until the socket closes or the page is hidden; gives whether it ever opened.
 function listen() {
   return new Promise((resolve) => {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -61,7 +61,7 @@ async function fetchFor(milliseconds) {
   while (performance.now() < until && !document.hidden && await fetchPicture()) await wait(1000 / HZ);
 }
 
-// Shows pictures for ever, but asks for none where the page is hidden or nobody answers.
+// Shows pictures for ever, but asks for none while the page is hidden or the connection lost.
 export async function followScreen(isConnected) {
   for (;;) {
     await attempt(async () => {
@@ -73,17 +73,17 @@ export async function followScreen(isConnected) {
 }
 
 const SOURCES = {
-  agent: (whose) => `from the agent (${whose})`,
-  reused: (whose) => `re-used from the agent (${whose})`,
+  agent: (origin) => `from the agent (${origin})`,
+  reused: (origin) => `re-used from the agent (${origin})`,
   default: () => "default behaviour: no action was ready",
 };
 
-// The newest tick: which action was executed, and whose it was.
+// The newest tick: which action was executed, and where it came from.
 export function showExecuted({ tick, source, worker, delay, action }) {
   const last = tick.length - 1;
   if (last < 0) return;
-  const whose = `process ${worker[last]}, picture ${plural(delay[last] ?? 0, "tick", "ticks")} old`;
+  const origin = `process ${worker[last]}, observation ${plural(delay[last] ?? 0, "tick", "ticks")} old`;
   const name = action?.[last] ?? null;
   $("#executed").dataset.source = source[last];
-  put($("#executed-text"), (name === null ? "" : `${name}, `) + SOURCES[source[last]](whose));
+  put($("#executed-text"), (name === null ? "" : `${name}, `) + SOURCES[source[last]](origin));
 }

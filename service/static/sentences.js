@@ -1,4 +1,4 @@
-// Events as sentences, and as short labels for the charts. Unknown kinds are told generically.
+// Events as sentences, and as short labels for the charts. Unknown kinds get a generic sentence.
 
 import { exact, plain, plural, shown } from "./format.js";
 import { decisionReason } from "./horizon.js";
@@ -32,19 +32,19 @@ const SENTENCES = {
   }: ${lastLine(e.error) || "it gave no reason"}`,
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
   paused: (e) => `Everything stood still for ${seconds(e.seconds)}`,
-  internal_error: (e) => `An error of rtagent itself (${e.duty}): ${lastLine(e.error)}`,
+  internal_error: (e) => `An internal error of rtagent (${e.duty}): ${lastLine(e.error)}`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>
     `${plural(e.faults, "episode", "episodes")} cut short so far: ${e.reason}`,
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
   checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
-  checkpoint_corrupt: (e) => `A checkpoint was passed over: ${e.reason}`,
+  checkpoint_corrupt: (e) => `A checkpoint was skipped: ${e.reason}`,
   pruned: (e) => `${plural(e.runs, "folder of an old run", "folders of old runs")} removed`,
-  run_record_failed: (e) => `What this run is made of could not be written down: ${e.reason}`,
+  run_record_failed: (e) => `The record of this run could not be written: ${e.reason}`,
   out_of_memory: (e) =>
     `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`,
   memory_division: (e) =>
-    `Memory divided anew: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
+    `Memory was divided again: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
   memory_budget_exceeded: (e) =>
     `The memory budget is exceeded: ${bytes(e.used_bytes)} used of ${bytes(e.budget_bytes)}`,
   memory_recovered: () => "The machine has memory to spare again",
@@ -57,25 +57,25 @@ const SENTENCES = {
   placement: (e) => `${e.source} plans updates of ${e.batch_size} transitions on `
     + `${e.cores === 1 ? "one core" : "two cores"}: ${shown(e.predicted_ms, "fixed2")} ms, `
     + `${shown(e.one_core_ms, "fixed2")} ms on one`,
-  placement_failed: (e) => `${e.source} learns without a plan of its updates: ${e.error}`,
-  placement_taken_back: (e) => `${e.source} takes its plan back: one core is faster`,
-  placement_restored: (e) => `${e.source} follows its plan again: two cores are faster`,
-  update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}, `
+  placement_failed: (e) => `${e.source} learns without a plan for its updates: ${e.error}`,
+  placement_taken_back: (e) => `${e.source} uses one core again, which is faster than its plan`,
+  placement_restored: (e) => `${e.source} uses two cores again, as planned: that is faster`,
+  update_skipped: (e) => `${e.source} skipped an update with values that are not finite: loss ${e.loss}, `
     + `norm of the gradient ${e.gradient_norm}`,
   precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `
     + Object.entries(e.ms).map(([name, ms]) => `${name} ${plain(ms)} ms`).join(", "),
   demonstrations: (e) => {
     if (e.failed) return `No demonstration could be loaded: ${e.failed}`;
-    if (e.skipped) return `Demonstrations are left out: ${e.skipped}`;
+    if (e.skipped) return `Demonstrations were not loaded: ${e.skipped}`;
     return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
   },
   stretch_lost: (e) => `${e.source} lost a stretch of ${plain(e.decisions)} decisions: it took `
     + `${plain(e.ticks)} ticks, and the replay keeps ${plain(e.replay_ticks)}`,
-  remote_lost: (e) => `The policy server does not act: ${e.reason}`,
-  remote_answers: (e) => `The policy server at ${e.address} acts`,
+  remote_lost: (e) => `The policy server gives no actions: ${e.reason}`,
+  remote_answers: (e) => `The policy server at ${e.address} gives actions`,
   recording_failed: (e) => `The run's log (${e.where}) cannot be written: ${e.reason}`,
-  events_not_kept: (e) => `Events do not reach the disk: ${e.reason}`,
-  events_kept_again: () => "Events reach the disk again",
+  events_not_kept: (e) => `Events cannot be written to the disk: ${e.reason}`,
+  events_kept_again: () => "Events are written to the disk again",
 };
 
 const GRAVE = new Set([
@@ -90,7 +90,7 @@ const NOTABLE = new Set([
 
 const MARKED = {
   set: (e) => changes(e),
-  in_force: (e) => `${e.source}: ${e.settings.map((name) => name.replaceAll("_", " ")).join(", ")} in force now`,
+  in_force: SENTENCES.in_force,
   rescaled: (e) => `processes ${plain(e.before)} → ${plain(e.after)}`,
   died: (e) => `${e.source} died`,
   failed: (e) => `${e.source} failed`,
@@ -106,5 +106,5 @@ export function level(event) {
   return NOTABLE.has(event.kind) ? "watch" : "none";
 }
 
-// What a chart's marker says; null: the event is none that a chart shows.
+// The label of a chart's marker; null: charts do not mark this event.
 export const markerLabel = (event) => MARKED[event.kind]?.(event) ?? null;

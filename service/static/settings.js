@@ -6,26 +6,27 @@ const PATH = "/v1/config";
 // A little more than the daemon takes to answer; a checkpoint with the replay takes minutes.
 const TIMEOUT_MS = { PATCH: 40_000, POST: 610_000 };
 
-const detail = ({ status, body }) => body?.detail ?? `refused with status ${status}`;
-
-// Sends something that changes the daemon. Gives {result, etag}, {stale: true}, {late: why} or
-// {refused: why}.
-export async function send(method, path, content, etag) {
+// Sends something that changes the daemon. Gives {result, etag}; {stale: true}, {refused: why}: nothing
+// was changed; {late: why}; or {unknown: true}: no answer tells whether it was changed.
+export async function send(method, path, content, ifMatch) {
   const headers = {
     "content-type": method === "PATCH" ? "application/merge-patch+json" : "application/json",
   };
-  if (etag) headers["if-match"] = etag;
+  if (ifMatch) headers["if-match"] = ifMatch;
+  const request = { method, headers, body: JSON.stringify(content), timeout: TIMEOUT_MS[method] };
+  let answer;
   try {
-    const request = { method, headers, body: JSON.stringify(content), timeout: TIMEOUT_MS[method] };
-    const answer = await ask(path, request);
-    if (answer.status === 412) return { stale: true };
-    if (answer.body?.type?.endsWith(":not-in-force")) return { late: detail(answer) };
-    if (answer.status >= 300 || answer.body === null) return { refused: detail(answer) };
-    return { result: answer.body, etag: answer.etag };
+    answer = await ask(path, request);
   } catch (error) {
     if (!(error instanceof Unreachable)) throw error;
-    return { refused: "The daemon does not answer." };
+    return { unknown: true };
   }
+  const { status, body, etag } = answer;
+  if (status < 300) return { result: body, etag };
+  if (status === 412) return { stale: true };
+  // A service that failed on the request, or a proxy that got no answer, cannot know.
+  if (status === 500 || !body?.type) return { unknown: true };
+  return body.type.endsWith(":not-in-force") ? { late: body.detail } : { refused: body.detail };
 }
 
 export class Settings {
@@ -34,7 +35,7 @@ export class Settings {
     this.etag = null;
   }
 
-  // Reads what is in force; whether that went well.
+  // Reads the settings in force; gives whether that worked.
   async load() {
     const { status, body, etag } = await ask(PATH);
     if (status !== 200) return false;
@@ -42,7 +43,7 @@ export class Settings {
     return true;
   }
 
-  // Changes what the patch names, if nobody else has changed anything since the last load.
+  // Changes the settings in the patch, unless others have been changed since the last load.
   async change(patch) {
     const outcome = await send("PATCH", PATH, patch, this.etag);
     if (outcome.result) [this.values, this.etag] = [outcome.result, outcome.etag];

@@ -1,4 +1,4 @@
-// The stagger timeline: keeps the newest seconds, follows the daemon's clock, draws while seen.
+// The stagger timeline: keeps the newest seconds, follows the daemon's clock, draws while visible.
 
 import { $, put } from "./dom.js";
 import { prepare } from "./canvas.js";
@@ -18,7 +18,7 @@ const SUMMARY_MS = POLL_MS;
 const canvas = $("#timeline");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-// What is drawn, and what came last: while the picture is held, it keeps what it has.
+// What is drawn, and the newest answer: they differ while the picture is held.
 let data = null;
 let newest = null;
 let offset = null;
@@ -38,8 +38,8 @@ function follow(now_ms) {
 
 const daemonNow = () => performance.now() + offset;
 
-// How far the picture stays behind, so that what it shows has been registered and fetched: by the
-// age of the last answer when the next one came, and by an inference. It comes nearer slowly.
+// How far the picture stays behind, so that what it shows has been registered and fetched: the age of
+// the last answer when the next one came, and the length of an inference. The lag shrinks slowly.
 function adaptLag(age) {
   const lengths = data.bars.end_ms.map((end, i) => end - data.bars.start_ms[i]).sort((a, b) => a - b);
   const long = lengths[Math.floor(0.98 * lengths.length)] ?? 0;
@@ -120,7 +120,7 @@ function animate(now) {
 function showHeld() {
   const button = $("#hold");
   button.setAttribute("aria-pressed", String(held !== null));
-  put(button, held === null ? "Hold" : "Go on");
+  put(button, held === null ? "Hold" : "Resume");
 }
 
 function hold() {
@@ -130,7 +130,7 @@ function hold() {
   redraw();
 }
 
-// What is described is what is drawn from now on, not what was drawn a moment ago.
+// Describes the picture at once, too: it is no longer that of a moment ago.
 function redraw() {
   summarised = -Infinity;
   draw();

@@ -1,14 +1,14 @@
-// Five seconds: four questions, each answered by one sentence, a colour, and a sign.
+// Four questions that a look at the page answers, each with a sentence, a colour and a sign.
 // The answers come with the figures (`rtagent/telemetry/verdicts.py`).
 
 import { $, put } from "./dom.js";
 
-// The daemon answers the first three; what the newest events tell is added to the fourth.
-export function health(verdict, { bad, mended }) {
+// The answer to the fourth question, with the newest events.
+export function health(verdict, { trouble, recovery }) {
   if (verdict.level === "bad") return verdict;
-  if (bad !== null) return { level: "bad", headline: "Something went wrong", detail: bad };
-  if (!mended || verdict.level !== "good") return verdict;
-  return { ...verdict, detail: `${verdict.detail.split("; ")[0]}; ${mended}` };
+  if (trouble) return { level: "bad", headline: "Something went wrong", detail: trouble };
+  if (!recovery || verdict.level !== "good") return verdict;
+  return { ...verdict, detail: `${verdict.detail.split("; ")[0]}; ${recovery}` };
 }
 
 export function showVerdict(name, { level, headline, detail }) {

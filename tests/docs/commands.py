@@ -1,4 +1,4 @@
-"""The commands in the documentation: where they stand, and whether the code would take them.
+"""The commands in the documentation, and whether the code accepts them.
 
 A fenced block without a language, or with `sh`, is a shell's. What is not rtagent's own is named in
 `FOREIGN`, so that a command which nobody has thought of is an error.
@@ -28,14 +28,14 @@ PAGES = [
 ]
 BLOCK = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^\1```")
 FOREIGN = {"docker", "ssh", "systemctl", "cp", "export", "curl", "python3.11"}
-"""Programs of others: that they take their arguments is not ours to test."""
+"""Foreign programs, whose arguments are not tested."""
 OWN_SCRIPTS = {"scripts/test", "scripts/check", "scripts/docs", "scripts/wheel", ".ci/run"}
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())
              ["project"]["optional-dependencies"])
 
 
 class Command(NamedTuple):
-    """A command line: the page, the line as it stands there, and its words."""
+    """A command: its page, its line as written there, and its words."""
 
     page: str
     line: str
@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
 
 class Parsed(BaseException):
-    """A script has taken its arguments."""
+    """A script has accepted its arguments."""
 
 
 def blocks(*languages: str) -> Iterator[tuple[Path, str]]:
@@ -55,7 +55,7 @@ def blocks(*languages: str) -> Iterator[tuple[Path, str]]:
 
 
 def commands() -> Iterator[Command]:
-    """Every command of a shell's block; `.venv/bin/rtagent` and `scripts/serve` are rtagent's."""
+    """Every command of the shell blocks; `.venv/bin/rtagent`, `scripts/serve` become `rtagent`."""
     for page, text in blocks("", "sh"):
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
@@ -64,7 +64,7 @@ def commands() -> Iterator[Command]:
 
 
 def own(words: Sequence[str]) -> list[str]:
-    """The words of the command itself: without sudo, assignments, or another machine's shell."""
+    """The words of the command itself, without sudo, assignments, `docker exec` or ssh."""
     words = list(words)
     while words and (words[0] == "sudo" or re.match(r"[A-Z_]+=", words[0])):
         words = words[1:]
@@ -80,14 +80,14 @@ def own(words: Sequence[str]) -> list[str]:
 
 
 def check(words: Sequence[str]) -> None:
-    """Raise if the code would not take the command; run from the repository's root."""
+    """Raise if the code would not accept the command; runs in the repository's root."""
     program, *rest = words
     if program == "rtagent":
         check_rtagent(rest)
     elif program == "pip":
         check_pip(rest)
     else:
-        assert program in FOREIGN | OWN_SCRIPTS, f"{program}: nobody tests it"
+        assert program in FOREIGN | OWN_SCRIPTS, f"{program}: no test knows it"
     if program in OWN_SCRIPTS:
         assert os.access(ROOT / program, os.X_OK)
     for word in rest:
@@ -96,7 +96,7 @@ def check(words: Sequence[str]) -> None:
 
 
 def check_rtagent(arguments: Sequence[str]) -> None:
-    """Its own parser and, where it takes settings, the loader of the configuration."""
+    """Parse the arguments and, where there are settings, load the configuration."""
     parsed = cli.parsed(arguments)
     if hasattr(parsed, "overrides"):
         load_config(parsed.config, parsed.overrides or (), {})
@@ -111,7 +111,7 @@ def check_rtagent(arguments: Sequence[str]) -> None:
 
 
 def check_benchmark(name: str, arguments: Sequence[str]) -> None:
-    """The benchmark's own parser, which is all of it that runs."""
+    """Run a benchmark up to the end of its argument parser."""
     script = ROOT / "benchmarks" / f"{name}.py"
     assert script.exists(), name
     take = argparse.ArgumentParser.parse_args
@@ -132,20 +132,19 @@ def check_benchmark(name: str, arguments: Sequence[str]) -> None:
 
 
 def check_pip(arguments: Sequence[str]) -> None:
-    """The extras are there."""
+    """Check that the extras exist."""
     for word in arguments:
         if match := re.match(r"rtagent\[([\w,-]+)\]", word):
             assert set(match[1].split(",")) <= EXTRAS, word
 
 
 def measured() -> Iterator[str]:
-    """The commands of the table of figures: of `rtagent bench`, if nothing else is said."""
+    """The commands in the table of `docs/measured.md`: a benchmark, or `experiment` and a name."""
     for line in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8").splitlines():
         if not line.startswith("| ") or line.startswith("| what"):
             continue
-        # What an earlier version measured has another command today.
+        # A figure of an earlier version names its old command and, after "today", the present one.
         cell = line.rstrip("| ").rpartition("| ")[2].rpartition("today")[2]
         for command in re.findall(r"`([^`]+)`", cell):
-            if command.startswith("--"):
-                continue
-            yield command.removeprefix("rtagent ")
+            if not command.startswith("--"):
+                yield command.removeprefix("rtagent ")

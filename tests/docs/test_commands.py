@@ -1,4 +1,4 @@
-"""Every command in the documentation runs, or would."""
+"""Every command in the documentation runs, or is accepted."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ASKING = {"status", "set", "events", "login"}
 QUICK: dict[str, list[str]] = {
     "simulate": [], "config": [], "check-env": ["--seconds", "1"],
 }
-"""Commands that run here as they stand, but for these options."""
+"""Commands that run here as written, with these further options."""
 NOT_QUICK = {"donkey-generated-track-v0", "--env"}
-"""They need a simulator at an address, or play whole runs."""
+"""Words of commands that need a simulator at an address, or play whole runs."""
 DAEMON = [
     "serve", "--quiet", "--port", "0", "--set", "env.id=CartPole-v1",
     "--set", "replay.capacity=20000", "--set", "run.tensorboard=false",
@@ -51,7 +51,7 @@ def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A daemon on a state directory of its own, which is the configured one."""
+    """A daemon with a new state directory, which all commands use."""
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
     process = subprocess.Popen([sys.executable, "-m", "rtagent", *DAEMON])
     try:
@@ -81,7 +81,7 @@ def test_quick_ones_run(run: Run, words: tuple[str, ...]) -> None:
 
 @pytest.mark.process
 def test_those_that_need_a_daemon_run_in_their_order(daemon: Path, run: Run) -> None:
-    """As the tutorial has them: all in one daemon."""
+    """In one daemon, as in the tutorial."""
     eventually(lambda: "running" in run("status").out, "the daemon runs")
     for command in ALL:
         program, *rest = command.words
@@ -126,7 +126,7 @@ def test_toml_has_keys_that_there_are() -> None:
 
 
 def test_no_two_commands_write_to_the_same_place() -> None:
-    """A reader who tries one page after the other would be refused by the second."""
+    """The second would refuse to overwrite, for a reader who tries one page after the other."""
     written = [
         command.words[command.words.index(option) + 1]
         for command in ALL for option in ("--out", "--save") if option in command.words
@@ -138,12 +138,12 @@ def test_no_two_commands_write_to_the_same_place() -> None:
 @pytest.mark.slow
 @pytest.mark.process
 def test_the_long_ones_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training, evaluation, export, plans and profiles: in their order, and shorter."""
+    """Training, evaluation, export, plans and profiles, in their order, shortened."""
     shorter = {
         "train": ["--seconds", "15"], "evaluate": ["--episodes", "1"], "export": [], "plan": [],
         "profile": [], "simulate": [],
     }
-    # The doctor ends with 1 where this machine has something to mend.
+    # The doctor exits with 1 if it finds a problem of this machine.
     subprocess.run([sys.executable, "-m", "rtagent", "doctor"], check=False, timeout=120)
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate that has signed itself, and its key."""
+    """A self-signed certificate and its key."""
 
     certificate: Path
     key: Path

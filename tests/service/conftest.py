@@ -1,4 +1,4 @@
-"""A daemon made of plain values, and clients that hold its token."""
+"""A daemon made of plain values, and clients of its service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASE = f"http://127.0.0.1:{PORT}"
 
 
 def example_stats() -> dict[str, Any]:
-    """Figures of a run that goes well."""
+    """Figures of a healthy run."""
     worker = {"state": "running", "inferences": 5000, "weights_version": 41, "restarts": 0,
               "latency_ms": {"p50": 81.9, "p99": 84.2, "max": 91.0}}
     return {
@@ -73,7 +73,7 @@ def example_stats() -> dict[str, Any]:
 def example_timeline(
     now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 599
 ) -> dict[str, Any]:
-    """Processes that take turns; every `lost`-th tick is a default one."""
+    """Processes that take turns; every `lost`-th tick executes the default behaviour."""
     tick_ms = 1e3 / 59.7275
     newest = int(now_ms / tick_ms)
     ticks = range(newest - int(seconds * 1e3 / tick_ms), newest + 1)
@@ -110,7 +110,7 @@ def role(name: str, index: int, **changes: Any) -> dict[str, Any]:
 
 
 class FakeBackend:
-    """A daemon whose every answer a test can set."""
+    """A daemon whose answers a test sets."""
 
     def __init__(self) -> None:
         self.figures = example_stats()
@@ -131,7 +131,7 @@ class FakeBackend:
         self.readiness = (True, "ready")
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.askers: list[str] = []
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.drawn: dict[str, Any] = example_timeline()
         self.failure: Exception | None = None
@@ -184,8 +184,8 @@ class FakeBackend:
     def ready(self) -> tuple[bool, str]:
         return self.readiness
 
-    def tell(self, kind: str, **details: Any) -> None:
-        self.told.append({"kind": kind, **details})
+    def report_event(self, kind: str, **details: Any) -> None:
+        self.reported.append({"kind": kind, **details})
 
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
@@ -199,8 +199,8 @@ class FakeBackend:
     def timeline(self, seconds: float) -> dict[str, Any]:
         return self.drawn
 
-    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
-        # Of a change: its sections.
+    def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
+        # A change is noted by section.
         self.commands += [(name, arguments)] if name == "checkpoint" else [*arguments.items()]
         self.askers.append(by)
         if self.failure is not None:
@@ -221,7 +221,7 @@ class FakeBackend:
 
 @pytest.fixture(scope="session", autouse=True)
 def document_is_built_once() -> Iterator[None]:
-    """Every application has the same calls, and so the same document: a fifth of a second each."""
+    """Every application has the same OpenAPI document, and making it takes 0.2 s."""
     build = openapi._document
     once = functools.cache(lambda: build(create_app(FakeBackend(), Settings(TOKEN))))
     with pytest.MonkeyPatch.context() as patch:
@@ -269,7 +269,7 @@ class RunningService:
         return Settings(token=TOKEN, port=self.port, **self.options)
 
     def start(self) -> None:
-        """Listen on the port of the last time, at first on a free one."""
+        """Listen: the first time on a free port, then on the same port again."""
         self.port = self.port or free_port()
         sock = bind("127.0.0.1", self.port, reachable=False)
         self._stop.clear()
@@ -278,7 +278,7 @@ class RunningService:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, whatever its clients do."""
+        """Stop the service, and fail if that takes too long."""
         assert self._thread is not None
         self._stop.set()
         self._thread.join(120.0)
@@ -301,7 +301,7 @@ class RunningService:
 
 @pytest.fixture
 def running(backend: FakeBackend, tmp_path: Path) -> Iterator[RunningService]:
-    # As the daemon keeps them: a browser stays logged in when the service is started again.
+    # With a file, as in the daemon: a browser stays logged in when the service is restarted.
     sessions = {"sessions_file": tmp_path / "sessions.json"}
     service = RunningService(backend, options=sessions)
     service.start()

@@ -20,19 +20,19 @@ HEADERS = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
 
 def application() -> Any:
     app = create_app(FakeBackend(), Settings(TOKEN, port=PORT))
-    # A stream that has an end.
+    # So the event stream ends at once.
     app.state.context.stopping.set()
     return app
 
 
 DOCUMENT = schemathesis.openapi.from_asgi("/openapi.json", application(), headers=HEADERS)
-# Nor is it the document's fault if the ETag is another, or the upgrade is missing.
+# Valid data may be answered so, too: the ETag is another, or the upgrade is missing.
 DOCUMENT.config.checks.positive_data_acceptance.expected_statuses += ["412", "426"]
 
 
 @schemathesis.check
 def errors_are_problems(ctx: Any, response: Any, case: Any) -> None:
-    """Every error is problem+json that says its own status."""
+    """Every error is problem+json, with the status of the answer."""
     if response.status_code < 400:
         return
     assert response.headers["content-type"] == [MEDIA_TYPE]
@@ -48,5 +48,5 @@ def errors_are_problems(ctx: Any, response: Any, case: Any) -> None:
     suppress_health_check=list(HealthCheck),
 )
 def test_every_answer_is_documented(case: Any) -> None:
-    # Who has no token is turned away in `test_openapi.py`.
+    # Requests without a token are tested in `test_openapi.py`.
     case.call_and_validate(base_url=BASE, headers=HEADERS, excluded_checks=[ignored_auth])

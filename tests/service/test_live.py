@@ -22,7 +22,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    """Talks to one daemon for all tests here."""
+    """A client of one daemon for all tests of this module."""
     arguments = [argument for each in SETTINGS for argument in ("--set", each)]
     with RunningDaemon(*arguments) as daemon:
         note = json.loads((daemon.state_dir / "daemon.json").read_text())

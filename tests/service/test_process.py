@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import socket
 import threading
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rtagent.errors import UserError
 from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import GRACE_SECONDS, serve
@@ -20,7 +18,7 @@ from tests.service.conftest import TOKEN, RunningService
 
 
 def open_stream(service: RunningService, hz: int = 20) -> socket.socket:
-    """An event stream that nobody reads."""
+    """An event stream whose client does not read."""
     sock = socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
     sock.sendall(
         f"GET /v1/stats/stream?hz={hz} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
@@ -37,10 +35,10 @@ def test_stream_carries_the_figures(running: RunningService) -> None:
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 events.append(json.loads(line.removeprefix("data: ")))
-            if len(events) == 5:
+            if len(events) == 3:
                 break
-        # At the default of five a second it would take 0.8 s.
-        assert time.monotonic() - began > 1.6
+        # At the default of five a second it would take 0.4 s.
+        assert time.monotonic() - began > 0.8
     assert events[0]["clock"]["ticks"] == 18_000
 
 
@@ -99,7 +97,7 @@ def test_beats(running: RunningService) -> None:
 
 
 def test_socket_is_taken_over(backend: Any) -> None:
-    """What connects between two services waits for the second."""
+    """A service that is started again listens on the same port."""
     service = RunningService(backend)
     service.start()
     service.stop()
@@ -116,34 +114,3 @@ def test_a_failing_heartbeat_stops_the_service(backend: Any) -> None:
     sock = bind("127.0.0.1", 0, reachable=False)
     with pytest.raises(RuntimeError, match="no heart"):
         serve(sock, backend, Settings(TOKEN, port=sock.getsockname()[1]), lambda: False, beat)
-
-
-def test_port_in_use() -> None:
-    with bind("127.0.0.1", 0, reachable=False) as first:
-        port = first.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} is in use on 127.0.0.1: .*--port"):
-            bind("127.0.0.1", port, reachable=False)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_not_loopback(host: str) -> None:
-    with pytest.raises(UserError, match=r"needs TLS .* or --insecure"):
-        bind(host, 0, reachable=False)
-
-
-def test_insecure() -> None:
-    with bind("0.0.0.0", 0, reachable=True) as sock:
-        assert sock.getsockname()[0] == "0.0.0.0"
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
-def test_loopback(host: str) -> None:
-    with bind(host, 0, reachable=False) as sock:
-        assert ipaddress.ip_address(sock.getsockname()[0]).is_loopback
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "", "a" * 300])
-def test_no_address_of_ours(host: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        bind(host, 0, reachable=host != "")
-    assert "\n" not in str(refusal.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from multiprocess import Pipe
 
-from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
-from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, Decision
-from rtagent.memory.world import World, WorldMemory
-from rtagent.staggering.arbiter import Source
-from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, Backend
+from rtagent.processes.pipe import open_pipe
+from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S
 from service.daemon.commands import (
-    COMMAND_TIMEOUT_S,
     MOST_UNANSWERED,
     BackendBusy,
     BackendGone,
@@ -34,15 +27,20 @@ from service.daemon.commands import (
 )
 from tests.desired import with_changes
 from tests.forked import eventually
-from tests.rows import write_row
+from tests.service.shared_memory import Daemon, blueprint
 
 
 class Supervisor:
-    """The other end of the pipe, driven by the test."""
+    """The supervisor's end of the pipe, which the test operates."""
 
-    def __init__(self, timeout: float) -> None:
-        self.end, theirs = Pipe()
-        self.channel = CommandChannel(theirs, timeout)
+    def __init__(self) -> None:
+        self.end, theirs = open_pipe()
+        self.channel = CommandChannel(theirs)
+
+    def call(
+        self, name: str, arguments: dict[str, Any], timeout_s: float = 60.0
+    ) -> dict[str, Any]:
+        return self.channel.call(name, arguments, "http", timeout_s)
 
     def receive(self) -> dict[str, Any]:
         assert self.end.poll(30.0), "no command came"
@@ -52,15 +50,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor(timeout=60.0)
-    yield supervisor
-    supervisor.end.close()
-
-
-@pytest.fixture
-def slow_supervisor() -> Iterator[Supervisor]:
-    """One that is not waited for long, until the test says so."""
-    supervisor = Supervisor(timeout=0.2)
+    supervisor = Supervisor()
     yield supervisor
     supervisor.end.close()
 
@@ -72,7 +62,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 4})
+    answer = pool.submit(supervisor.call, "set_inference", {"processes": 4})
     message = supervisor.receive()
     assert message["name"] == "set_inference"
     assert message["arguments"] == {"processes": 4}
@@ -83,46 +73,44 @@ def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
 def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
     supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
-    supervisor.channel.tell("login_failed", {"error": "x"})
+    supervisor.channel.send_event("login_failed", {"error": "x"})
     message: Any = supervisor.receive()
-    assert message == ("event", {"kind": "login_failed", "error": "x"})
-    calls = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    assert message == ["event", {"kind": "login_failed", "error": "x"}]
+    calls = [pool.submit(supervisor.call, "n", {}) for _ in range(MOST_UNANSWERED)]
     commands = [supervisor.receive() for _ in calls]
-    supervisor.channel.tell("login_failed", {"error": "y"})
+    supervisor.channel.send_event("login_failed", {"error": "y"})
     assert not supervisor.end.poll(0.1)
     for command in commands:
         supervisor.end.send({"id": command["id"], "result": {}})
     assert [call.result(30.0) for call in calls] == [{}] * MOST_UNANSWERED
     supervisor.end.close()
     assert eventually(lambda: supervisor.channel._gone)
-    supervisor.channel.tell("login_failed", {"error": "z"})
+    supervisor.channel.send_event("login_failed", {"error": "z"})
 
 
 @pytest.mark.parametrize(("key", "raised"), [("refused", UserError), ("late", BackendLate)])
 def test_a_change_that_is_refused_or_not_in_force_in_time(
     supervisor: Supervisor, pool: ThreadPoolExecutor, key: str, raised: type[Exception]
 ) -> None:
-    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
+    answer = pool.submit(supervisor.call, "set_inference", {"processes": 256})
     supervisor.end.send({"id": supervisor.receive()["id"], key: "and why"})
     with pytest.raises(raised, match="and why"):
         answer.result(30.0)
 
 
 def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answers = [pool.submit(supervisor.channel.call, "n", {"n": n}) for n in range(5)]
+    answers = [pool.submit(supervisor.call, "n", {"n": n}) for n in range(5)]
     messages = [supervisor.receive() for _ in answers]
     for message in reversed(messages):
         supervisor.end.send({"id": message["id"], "result": message["arguments"]})
     assert [answer.result(30.0) for answer in answers] == [{"n": n} for n in range(5)]
 
 
-def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    supervisor = slow_supervisor
-    with pytest.raises(BackendBusy, match="did not answer"):
-        supervisor.channel.call("first", {})
+def test_late_reply_is_nobody_elses(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    with pytest.raises(BackendLate, match="did not answer within 0"):
+        supervisor.call("first", {}, timeout_s=0.2)
     late = supervisor.receive()
-    supervisor.channel._timeout = 60.0
-    answer = pool.submit(supervisor.channel.call, "second", {})
+    answer = pool.submit(supervisor.call, "second", {})
     second = supervisor.receive()
     supervisor.end.send({"id": late["id"], "result": {"of": "first"}})
     supervisor.end.send({"id": second["id"], "result": {"of": "second"}})
@@ -131,28 +119,26 @@ def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoo
 
 def test_a_reply_to_nothing_is_ignored(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     supervisor.end.send({"id": 999, "result": {}})
-    answer = pool.submit(supervisor.channel.call, "n", {})
+    answer = pool.submit(supervisor.call, "n", {})
     supervisor.end.send({"id": supervisor.receive()["id"], "result": {"n": 1}})
     assert answer.result(30.0) == {"n": 1}
 
 
 def test_a_hung_supervisor_is_not_flooded(
-    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+    supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
-    supervisor = slow_supervisor
-    answers = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    answers = [pool.submit(supervisor.call, "n", {}, 0.2) for _ in range(MOST_UNANSWERED)]
     for answer in answers:
         with pytest.raises(BackendBusy, match="did not answer"):
             answer.result(30.0)
     with pytest.raises(BackendBusy, match="was not sent"):
-        supervisor.channel.call("n", {})
-    supervisor.channel._timeout = 60.0
+        supervisor.call("n", {})
     for _ in range(MOST_UNANSWERED):
         supervisor.end.send({"id": supervisor.receive()["id"], "result": {}})
 
     def recovered() -> bool:
         # Refused until the channel has taken one of the replies off the pipe.
-        answers.append(pool.submit(supervisor.channel.call, "n", {"after": True}))
+        answers.append(pool.submit(supervisor.call, "n", {"after": True}))
         assert eventually(lambda: answers[-1].done() or supervisor.end.poll(0))
         return not answers[-1].done()
 
@@ -164,66 +150,28 @@ def test_a_hung_supervisor_is_not_flooded(
 
 
 def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.channel.call, "n", {})
+    answer = pool.submit(supervisor.call, "n", {})
     supervisor.receive()
-    closing = threading.Timer(0.05, supervisor.end.close)
-    closing.start()
+    supervisor.end.close()
     with pytest.raises(BackendGone):
         answer.result(30.0)
-    # The pipe is at its end before its `close` has returned, and nobody may close it twice.
-    closing.join()
     with pytest.raises(BackendGone):
-        supervisor.channel.call("n", {})
+        supervisor.call("n", {})
 
 
-def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
-    return Blueprint(
-        rate_hz=50.0, frame_shape=shape, frame_dtype=dtype, frame_stack=1, observation_space=None,
-        action_space=None, action_shape=(), action_dtype="int32", action_meanings=(),
-        noop_action=0, network="mlp 1", tensors=(), screen=screen,
-    )
-
-
-class Daemon:
-    """Shared memory written by the test, as the supervisor and the environment would."""
-
-    def __init__(self, config: Config, shapes: Blueprint) -> None:
-        self.memory = WorldMemory(config, shapes)
-        self.world = World(self.memory.handles)
-        self.order()
-        self.pipe, theirs = Pipe()
-        self.backend = Backend(World(self.memory.handles), theirs)
-
-    def order(
-        self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
-    ) -> None:
-        self.world.control.write(
-            with_changes(
-                DesiredState(self.world.config), processes=processes, rows=processes,
-                inference={
-                    "processes": processes, "algorithm": algorithm,
-                    "injected_latency_ms": injected_ms,
-                },
-            )
-        )
-
-    def tick(self, frame: Any) -> None:
-        self.world.frames.publish(0, frame, 0)
-        write_row(
-            self.world.ledger, 0, time_ns=time.monotonic_ns(), worker=-1, source=Source.DEFAULT
-        )
-
-
-@pytest.fixture(params=[((8, 6), True), ((8, 6, 3), True), ((4,), False)])
+@pytest.fixture
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    shape, screen = request.param
+    """A daemon with grey pictures, or frames of a test's parameter: shape, whether a picture."""
+    shape, screen = getattr(request, "param", ((8, 6), True))
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
     daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
     yield daemon
-    daemon.pipe.close()
-    daemon.memory.close()
+    daemon.close()
 
 
+@pytest.mark.parametrize(
+    "daemon", [((8, 6), True), ((8, 6, 3), True), ((4,), False)], indirect=True
+)
 def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
     backend, shape = daemon.backend, daemon.world.blueprint.frame_shape
     assert backend.screen() is None
@@ -232,7 +180,7 @@ def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
     picture = backend.screen()
     assert picture is not None
     if not daemon.world.blueprint.screen:
-        # Five seconds of vectors are drawn, however few there are yet.
+        # A plot has the same size however few vectors there are.
         assert picture.shape == (252, 336, 3)
         return
     assert picture.shape[:2] == (8, 6)
@@ -263,8 +211,7 @@ def test_ready_while_the_policy_server_that_acts_answers() -> None:
     assert daemon.backend.ready() == (False, "no policy server answers")
     daemon.world.metrics.inference[1].connected = 1
     assert daemon.backend.ready()[0]
-    daemon.pipe.close()
-    daemon.memory.close()
+    daemon.close()
 
 
 def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
@@ -351,16 +298,15 @@ def test_decisions_are_shown_newest_first_with_their_inputs(daemon: Daemon) -> N
 
 
 def test_a_checkpoint_may_take_longer_than_a_change(
-    daemon: Daemon, pool: ThreadPoolExecutor
+    daemon: Daemon, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, theirs = Pipe()
-    backend = Backend(daemon.world, theirs, command_timeout=0.05)
-    with pytest.raises(BackendBusy):
-        backend.command("set_learning", {})
-    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False})
+    monkeypatch.setitem(TIMEOUTS_S, "set", 0.05)
+    with pytest.raises(BackendLate):
+        daemon.backend.command("set", {}, "dashboard")
+    assert daemon.pipe.recv()["by"] == "dashboard"
+    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False}, "http")
     message = daemon.pipe.recv()
     assert message["name"] == "checkpoint"
-    assert TIMEOUTS_S["checkpoint"] > COMMAND_TIMEOUT_S
     daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
     assert answer.result(30.0) == {"file": "x"}
 

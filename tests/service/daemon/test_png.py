@@ -1,4 +1,4 @@
-"""Pictures as PNG: what a reader of the format finds in them."""
+"""Pictures as PNG, read by another implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plot of observations that are no pictures."""
+"""The plot of vector observations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.daemon.vector_plot import HEIGHT, INK, MOST_LANES, TEXT_WIDTH, WIDT
 
 
 def ink(picture: np.ndarray) -> np.ndarray:
-    """Where there is a line, without the texts."""
+    """The pixels of curves; the texts are cut off."""
     return (picture[:, : WIDTH - TEXT_WIDTH] == INK).all(axis=2)
 
 

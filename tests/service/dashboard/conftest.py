@@ -17,7 +17,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]
 EXPECTED = ("Failed to load resource", "WebSocket connection to", "Canvas2D: Multiple readback")
-"""What the browser notes of answers that are errors, and of tests that look at pixels."""
+"""Console messages that are caused by answers with an error, and by tests that read pixels."""
 PATIENCE_MS = 120_000
 
 
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def blank(browser: Any) -> Iterator[Any]:
-    """A page that has not been opened yet; nothing that is opened in it may complain."""
+    """An empty page; whatever is opened in it must log no error and no warning."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
@@ -60,7 +60,7 @@ def blank(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def page(blank: Any, running: RunningService) -> Any:
-    """The dashboard, opened with the address that is printed."""
+    """The dashboard, opened with a login address."""
     blank.goto(running.login_url())
     return blank
 
@@ -83,7 +83,7 @@ def control(page: Any, key: str) -> Any:
 
 
 def expect_text(locator: Any, text: str) -> None:
-    """The text, in which a space stands for any white space, is found in the element."""
+    """Wait until the element contains the pattern, whose spaces match any white space."""
     from playwright.sync_api import expect
 
     expect(locator).to_have_text(re.compile(text.replace(" ", r"\s+")), timeout=PATIENCE_MS)

@@ -173,7 +173,7 @@ def test_shows_learners_deadlines_and_memory(page: Any, running: RunningService)
         names = ("time-ratio", "data-ratio", "memory")
         return [page.locator(f"#{name} i").evaluate(width) for name in names]
 
-    # The bars glide to their place.
+    # The bars move slowly to their new length.
     assert eventually(lambda: shares() == pytest.approx([0.25, 0.5, 850 / 900], abs=0.02))
 
 
@@ -182,8 +182,8 @@ def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> 
     deadlines = running.backend.deadlines
     running.backend.deadlines = lambda: {**deadlines(), "decisions": [decision]}
     running.backend.figures["r3"]["mode"] = "step"
-    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind: 40\.0 % of the time "
-                r"up to the margin against 20\.0 % of the data\.")
+    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind schedule: 20\.0 % of "
+                r"the data used in 40\.0 % of the time up to the margin\.")
 
 
 def test_shows_a_failed_process(page: Any, running: RunningService) -> None:

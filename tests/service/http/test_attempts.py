@@ -1,4 +1,4 @@
-"""Logins that fail."""
+"""Failed logins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from service.http.attempts import BURST, MOST_ADDRESSES, REFILL_S, Attempts
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock() -> VirtualClock:
 
 
 def attempts(clock: VirtualClock) -> Attempts:
-    return Attempts(clock, Seldom(lambda line: None, clock))
+    return Attempts(clock, RateLimitedLog(lambda line: None, clock))
 
 
 def test_so_many_may_fail_at_once_and_then_one_in_a_while(clock: VirtualClock) -> None:
@@ -34,7 +34,7 @@ def test_each_address_has_its_own_limit(clock: VirtualClock) -> None:
     for _ in range(BURST + 1):
         failures.failed("2001:db8::1")
     assert failures.failed("192.0.2.1") == 0.0
-    # One customer has all of a /64.
+    # One customer is given a whole /64.
     assert failures.failed("2001:db8::2") > 0.0
 
 

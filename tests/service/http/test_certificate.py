@@ -30,10 +30,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture
 def secure(backend: Any, certificate: Certificate) -> Iterator[RunningService]:
-    """The service with TLS, and few places."""
+    """The service with TLS; it takes few connections and has little patience."""
     service = RunningService(backend, options={
         "certificate": certificate.certificate, "private_key": certificate.key,
-        "most_connections": 12, "most_per_address": 12, "patience_s": 2.0,
+        "most_connections": 12, "most_per_address": 12, "patience_s": 1.0,
     })
     service.start()
     yield service

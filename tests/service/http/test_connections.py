@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtagent.clock import VirtualClock
-from service.http.connections import Connections, Noticing, counted_address, descriptor_limit
+from service.http.connections import Connections, RequestTracking, counted_address, descriptor_limit
 
 
 class Client:
@@ -39,7 +39,7 @@ def clients() -> Iterator[list[Client]]:
         client.theirs.close()
 
 
-def come(
+def connect(
     connections: Connections, clients: list[Client], now: float, address: str = "192.0.2.1"
 ) -> Client:
     client = Client(address, 1000 + len(clients))
@@ -48,18 +48,18 @@ def come(
     return client
 
 
-def ask(connections: Connections, client: Client, *, waits_since: float | None) -> None:
+def mark_asked(connections: Connections, client: Client, *, waiting_since: float | None) -> None:
     connection = connections.find(client.peer)
     assert connection is not None
-    connection.has_asked, connection.waiting_since = True, waits_since
+    connection.has_asked, connection.waiting_since = True, waiting_since
 
 
 def test_the_oldest_that_has_never_asked_makes_room(clients: list[Client]) -> None:
     connections = Connections(4, 4, 10.0)
-    known = come(connections, clients, 0.0)
-    silent = [come(connections, clients, now) for now in (1.0, 2.0, 3.0)]
-    ask(connections, known, waits_since=0.5)
-    new = come(connections, clients, 4.0)
+    known = connect(connections, clients, 0.0)
+    silent = [connect(connections, clients, now) for now in (1.0, 2.0, 3.0)]
+    mark_asked(connections, known, waiting_since=0.5)
+    new = connect(connections, clients, 4.0)
     assert [each.ended for each in (known, *silent, new)] == [False, True, False, False, False]
     assert len(connections) == 4
 
@@ -68,17 +68,17 @@ def test_among_those_that_have_asked_the_one_idle_for_longest_makes_room(
     clients: list[Client],
 ) -> None:
     connections = Connections(3, 3, 10.0)
-    old = [come(connections, clients, 0.0) for _ in range(3)]
+    old = [connect(connections, clients, 0.0) for _ in range(3)]
     for client, since in zip(old, (5.0, None, 4.0), strict=True):
-        ask(connections, client, waits_since=since)
-    come(connections, clients, 6.0)
+        mark_asked(connections, client, waiting_since=since)
+    connect(connections, clients, 6.0)
     assert [each.ended for each in old] == [False, False, True]
 
 
 def test_who_is_being_answered_is_never_ended(clients: list[Client]) -> None:
     connections = Connections(2, 2, 10.0)
     for _ in range(2):
-        ask(connections, come(connections, clients, 0.0), waits_since=None)
+        mark_asked(connections, connect(connections, clients, 0.0), waiting_since=None)
     new = Client("192.0.2.1", 9)
     clients.append(new)
     assert not connections.admit(new.sock, new.peer, 1.0)
@@ -88,20 +88,20 @@ def test_who_is_being_answered_is_never_ended(clients: list[Client]) -> None:
 
 def test_who_has_said_something_that_is_not_read_yet_is_not_silent(clients: list[Client]) -> None:
     connections = Connections(2, 2, 10.0)
-    speaks, silent = (come(connections, clients, now) for now in (0.0, 1.0))
+    speaks, silent = (connect(connections, clients, now) for now in (0.0, 1.0))
     speaks.theirs.send(b"G")
-    come(connections, clients, 2.0)
+    connect(connections, clients, 2.0)
     assert (speaks.ended, silent.ended) == (False, True)
-    # What it said has been read, and was no whole request.
+    # Its data has been read, and was not a complete request.
     speaks.sock.recv(1)
-    come(connections, clients, 3.0)
+    connect(connections, clients, 3.0)
     assert speaks.ended
 
 
 def test_one_address_cannot_take_all_places(clients: list[Client]) -> None:
     connections = Connections(8, 4, 10.0)
-    other = come(connections, clients, 0.0, "198.51.100.7")
-    crowd = [come(connections, clients, 1.0 + number) for number in range(20)]
+    other = connect(connections, clients, 0.0, "198.51.100.7")
+    crowd = [connect(connections, clients, 1.0 + number) for number in range(20)]
     assert len(connections) == 5
     assert not other.ended
     assert [each.ended for each in crowd] == [True] * 16 + [False] * 4
@@ -109,18 +109,18 @@ def test_one_address_cannot_take_all_places(clients: list[Client]) -> None:
 
 def test_a_closed_connection_frees_its_place(clients: list[Client]) -> None:
     connections = Connections(2, 2, 10.0)
-    first, second = (come(connections, clients, 0.0) for _ in range(2))
+    first, second = (connect(connections, clients, 0.0) for _ in range(2))
     first.sock.close()
-    come(connections, clients, 1.0)
+    connect(connections, clients, 1.0)
     assert not second.ended
     assert len(connections) == 2
 
 
 def test_who_waits_for_too_long_is_ended(clients: list[Client]) -> None:
     connections = Connections(9, 9, 10.0)
-    silent, idle, busy = (come(connections, clients, 0.0) for _ in range(3))
-    ask(connections, idle, waits_since=1.0)
-    ask(connections, busy, waits_since=None)
+    silent, idle, busy = (connect(connections, clients, 0.0) for _ in range(3))
+    mark_asked(connections, idle, waiting_since=1.0)
+    mark_asked(connections, busy, waiting_since=None)
     connections.end_silent(10.0)
     assert not any(each.ended for each in clients)
     connections.end_silent(10.5)
@@ -132,12 +132,12 @@ def test_who_waits_for_too_long_is_ended(clients: list[Client]) -> None:
 
 def test_who_takes_its_answer_slowly_is_not_ended(clients: list[Client]) -> None:
     connections = Connections(9, 9, 10.0)
-    slow, stuck = (come(connections, clients, 0.0) for _ in range(2))
+    slow, stuck = (connect(connections, clients, 0.0) for _ in range(2))
     for client in (slow, stuck):
         client.sock.setblocking(False)
         for _ in range(8):
             client.sock.send(bytes(8_192))
-        ask(connections, client, waits_since=0.0)
+        mark_asked(connections, client, waiting_since=0.0)
     connections.end_silent(1.0)
     for now in (9.0, 18.0, 27.0):
         assert slow.theirs.recv(8_192)
@@ -151,14 +151,14 @@ def test_who_takes_its_answer_slowly_is_not_ended(clients: list[Client]) -> None
 def test_room_is_made_for_a_lack_of_descriptors(clients: list[Client]) -> None:
     connections = Connections(9, 9, 10.0)
     connections.make_room()
-    old, new = (come(connections, clients, now) for now in (0.0, 1.0))
+    old, new = (connect(connections, clients, now) for now in (0.0, 1.0))
     connections.make_room()
     assert (old.ended, new.ended) == (True, False)
 
 
 def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client]) -> None:
     connections, clock = Connections(9, 9, 10.0), VirtualClock(5.0)
-    client = come(connections, clients, 0.0)
+    client = connect(connections, clients, 0.0)
     connection = connections.find(client.peer)
     assert connection is not None
     seen = []
@@ -169,7 +169,7 @@ def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client])
         if scope["path"] == "/fails":
             raise RuntimeError
 
-    noticing = Noticing(answers, connections, clock)
+    noticing = RequestTracking(answers, connections, clock)
 
     async def call(path: str, peer: Any) -> None:
         await noticing({"client": peer, "path": path}, None, None)  # type: ignore[arg-type]

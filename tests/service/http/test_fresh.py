@@ -1,4 +1,4 @@
-"""One result for many askers, per version of what it is made of."""
+"""Results that many requests share, by age and by version."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_who_asks_after_a_change_never_gets_the_result_before_it() -> None:
             version[0] = 2
         quick = await results.get()
         held.set()
-        # What the slow one has made replaces the newer result, but under its own version.
+        # The slow result replaces the newer one, but under its own version.
         return await slow, quick, await results.get()
 
     _, quick, after = asyncio.run(ask())

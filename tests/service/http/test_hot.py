@@ -1,4 +1,4 @@
-"""The calls that pass by the router answer as it would."""
+"""The calls that bypass the router answer as the router does."""
 
 from __future__ import annotations
 

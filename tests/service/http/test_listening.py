@@ -1,4 +1,4 @@
-"""Connections that send nothing, against the running service."""
+"""Connections that send nothing, in the running service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from service.http.connections import Connections
 from service.http.listening import Listener
-from service.http.seldom import Seldom
+from service.http.rate_limited_log import RateLimitedLog
 from tests.forked import eventually
 from tests.service.conftest import TOKEN, RunningService, closed
 
@@ -24,8 +24,8 @@ SILENT = 120
 
 @pytest.fixture
 def small(backend: Any) -> Iterator[RunningService]:
-    """A service with few places, which does not wait for long."""
-    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 3.0}
+    """A service that takes few connections and has little patience."""
+    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 1.0}
     service = RunningService(backend, options=options)
     service.start()
     yield service
@@ -50,8 +50,9 @@ class Bench:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.connections = Connections(9, 9, 10.0)
         clock = VirtualClock(0.0)
+        log = RateLimitedLog(pytest.fail, clock)
         self.listener = Listener(
-            self.sock, self._protocol, self.connections, None, clock, Seldom(pytest.fail, clock)
+            self.sock, self._protocol, self.connections, None, clock, log
         )
 
     def connect(self) -> socket.socket:
@@ -73,7 +74,7 @@ def test_nothing_is_made_for_a_connection_before_it_says_something() -> None:
         with bench.connect() as speaks, bench.connect() as silent, bench.connect() as left:
             await bench.until(lambda: len(bench.connections) == 3)
             left.close()
-            # Whoever hangs up, or is hung up on, is forgotten without ever having been served.
+            # A connection that ends without data is forgotten, and no protocol is made for it.
             await bench.until(lambda: len(bench.connections) == 2)
             assert bench.protocols == []
             speaks.sendall(b"G")
@@ -106,11 +107,10 @@ def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) 
         stream.sendall(head(small, "/v1/stats/stream?hz=20"))
         assert stream.recv(1024).startswith(b"HTTP/1.1 200")
         silent = [stack.enter_context(connect(small)) for _ in range(SILENT)]
-        # The client would wait for 10 s.
         with small.client() as client:
             assert client.get("/v1/status").status_code == 200
         assert sum(map(closed, silent)) >= SILENT - 24 - 1
-        # Whoever is being answered stays, and the last silent ones go when their time is over.
+        # The stream that is being answered stays; the last silent ones end when patience is over.
         assert eventually(lambda: all(map(closed, silent)))
         assert stream.recv(65_536)
     assert caplog.records == []
@@ -130,7 +130,7 @@ def test_a_head_that_is_never_whole_ends_the_connection(small: RunningService) -
 
 
 def test_a_body_that_never_ends_is_answered(small: RunningService) -> None:
-    # Health needs no token, so anybody could hold a connection this way.
+    # /livez needs no token, so anybody could keep a connection open this way.
     with connect(small) as slow:
         slow.sendall(head(small, "/livez", "Content-Length: 100") + b"{")
         slow.settimeout(30.0)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from rtagent.config_sources import parse_config
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
-from tests.service.daemon.test_backend import Daemon, blueprint
+from tests.service.shared_memory import Daemon, blueprint
 
 RUN = "a1b2c3d4"
 
@@ -65,7 +65,7 @@ def test_bounds(client: TestClient, query: str, field: str) -> None:
 
 
 class Run:
-    """A daemon whose supervisor's part the test plays."""
+    """A daemon whose supervisor is the test."""
 
     def __init__(self, state_dir: Path) -> None:
         config = parse_config({"run": {"state_dir": str(state_dir)}, "replay": {"capacity": 2048}})
@@ -74,7 +74,7 @@ class Run:
         self.path = state_dir / "runs" / RUN / EVENTS_FILE
 
     def keep(self, *events: dict[str, Any]) -> None:
-        """Into the run's file."""
+        """Write events into the run's file."""
         told: list[str | None] = []
         log = EventLog(self.path, told.append)
         for each in events:
@@ -83,7 +83,7 @@ class Run:
         assert told == []
 
     def report(self, *events: dict[str, Any]) -> None:
-        """Into the status."""
+        """Write events into the status."""
         self.daemon.world.status.write(
             {"run_id": RUN, "started_s": time.monotonic() - 100.0, "events": list(events)}
         )
@@ -93,8 +93,7 @@ class Run:
 def started(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path)
     yield run
-    run.daemon.pipe.close()
-    run.daemon.memory.close()
+    run.daemon.close()
 
 
 def test_before_the_first_report_nothing_is_known(started: Run) -> None:

@@ -1,4 +1,4 @@
-"""What the dashboard's page and scripts call what they show, against the page that explains it."""
+"""The labels of the dashboard's page and scripts are those that the page of figures explains."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ OTHER = (
     r'<li class="(?:bar|tick)[^>]*>([^<]+)', r'<p id="executed"><b>([^<]+)',
     r'id="(?:paused|emulated)" [^>]*>([^<]+)',
 )
-"""Labels of what is no figure, in the page's source."""
+"""Patterns of labels, other than those of figures, in the page's source."""
 DRAWING = ("charts", "cluster", "delays", "figures", "horizon", "lanes", "main", "processes",
            "screen", "timeline")
 """The scripts that show figures. Events are sentences (`sentences.js`), settings are in `/docs`."""
-CONNECTING = {"", "horizon", "of", "the newest", "of the time", "inference is padded to", "now",
-              "unknown so far"}
-"""Words beside numbers, and on axes, that name no figure."""
+CONNECTING = {"", "horizon", "of", "the newest", "schedule", "inference is padded to", "now",
+              "of the time", "unknown so far"}
+"""Words beside numbers, and on axes, that do not name a figure."""
 COMPUTED = {
     "lanes": {"OUTLIER": "more than {} times", "OUTLIER_TICKS": "more than {} ticks"},
     "delays": {"KEPT_TICKS": "at most {},"},
 }
-"""Constants of the scripts, and how the explanations tell them."""
+"""Constants of the scripts, and how the explanations name them."""
 
 
 def _words(text: str) -> str:
@@ -43,7 +43,7 @@ def script(name: str) -> str:
 
 
 def drawn_labels(text: str) -> set[str]:
-    """Words that a script puts beside a number, writes on a canvas, or has as a column's label."""
+    """Words that a script shows beside a number, on a canvas, or as the label of a column."""
     before = re.findall(r"([^`'\"$}{]*)\$\{(?:shown|plural|plain)\(", text)
     last = [re.split(r"[,.:;(→]\s*", each.strip(" ,.:;("))[-1] for each in before]
     after = re.findall(r"\$\{found\.\w+\} ([\w-][\w -]*)", text)

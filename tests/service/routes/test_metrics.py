@@ -17,7 +17,7 @@ SAMPLE = re.compile(r'^([a-z_0-9]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (\S
 
 
 def samples(text: str) -> dict[str, float]:
-    """Value by series; checks the format on the way."""
+    """The value of each series; also checks the format."""
     found: dict[str, float] = {}
     described: set[str] = set()
     typed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The OpenAPI document: nothing in it is left unsaid."""
+"""The OpenAPI document is complete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The schema, or what it may be instead; null needs no more words."""
+    """The schema or its alternatives, without null."""
     schema = resolved(schema)
     parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     found = [inner for part in parts for inner in alternatives(part)] or [schema]
@@ -64,7 +64,7 @@ def described(schema: dict[str, Any]) -> bool:
 
 
 def bounded(schema: dict[str, Any]) -> bool:
-    """Whether it is said what is possible."""
+    """Whether the schema limits every value."""
     for each in alternatives(schema):
         kind = each.get("type")
         if "enum" in each or "const" in each or kind == "boolean":
@@ -147,7 +147,7 @@ def test_every_field_of_an_answer_is_described_and_shown(name: str, call: dict[s
             assert described(schema), status
             for path, field in properties(schema, f"{name} {status}"):
                 assert described(field), path
-                # What a list or an object is made of shows what it is.
+                # The parts of a list or an object have examples of their own.
                 if not set(field) & {"$ref", "properties", "items", "anyOf", "oneOf", "allOf"}:
                     assert has_example(field), path
         for header in answer.get("headers", {}).values():
@@ -162,7 +162,7 @@ def test_the_example_of_the_figures_is_whole() -> None:
 
 
 def test_objects_are_told_in_full() -> None:
-    """No answer is just an object, save what the daemon's own calls cannot know."""
+    """No answer is an object without fields, except where the configuration is free."""
     vague = {
         path
         for name, call in CALLS

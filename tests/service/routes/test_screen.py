@@ -65,7 +65,7 @@ def read_on(screen: ClientConnection) -> None:
 
 
 def context_of(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> list[Context]:
-    """The contexts of the services that start from now on."""
+    """A list that gets the context of each service that starts from now on."""
     found: list[Context] = []
 
     def create(*arguments: Any) -> Any:
@@ -81,7 +81,7 @@ def test_pictures_come_at_most_so_often(moving: RunningService) -> None:
     began = time.monotonic()
     with open_screen(moving, "hz=20") as screen:
         screen.recv(timeout=30.0)
-        # However late they are taken, the last was sent so long after the first.
+        # However late they are received, so much time lies between the first and the last.
         pictures = [screen.recv(timeout=30.0) for _ in range(6)]
         assert time.monotonic() - began >= 6 / 20 * 0.9
     assert len(set(pictures)) == len(pictures)
@@ -190,7 +190,7 @@ def test_what_a_session_has_opened_ends_with_it(moving: RunningService) -> None:
             assert screen.recv(timeout=30.0)
             assert owner.delete("/v1/sessions").json() == {"ended": 1}
             assert len(list(itertools.islice(lines, 500))) < 500
-            # An iteration ends where the service has said good-bye.
+            # The iteration ends when the service has closed the socket.
             assert len(list(itertools.islice(screen, 500))) < 500
             for _ in range(50):
                 assert owners.recv(timeout=30.0)
@@ -218,7 +218,7 @@ def test_a_client_that_stops_reading_is_dropped(path: str, monkeypatch: pytest.M
     )
     assert eventually(lambda: contexts[0].places.taken == 1)
     with open_screen(service) as screen:
-        # Others are served meanwhile.
+        # Other clients are served meanwhile.
         assert eventually(lambda: screen.recv(timeout=30.0) and contexts[0].places.taken == 1)
     assert eventually(lambda: contexts[0].places.taken == 0)
     stalled.close()

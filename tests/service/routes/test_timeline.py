@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from service.http.fresh import FreshByKey
 from tests.service.conftest import FakeBackend, example_timeline
 
 
@@ -38,18 +36,3 @@ def test_out_of_bounds(client: TestClient, seconds: str) -> None:
     answer = client.get("/v1/timeline", params={"seconds": seconds})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "seconds"
-
-
-def test_only_so_many_are_kept() -> None:
-    made: list[int] = []
-
-    def produce(key: int) -> int:
-        made.append(key)
-        return key * key
-
-    async def ask(*keys: int) -> list[int]:
-        fresh = FreshByKey(produce, max_age=60.0, most=2)
-        return [await fresh.get(key) for key in keys]
-
-    assert asyncio.run(ask(1, 2, 1, 3, 1, 2)) == [1, 4, 1, 9, 1, 4]
-    assert made == [1, 2, 3, 2], "2 was asked for longest ago when 3 came"

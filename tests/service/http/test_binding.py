@@ -1,0 +1,41 @@
+"""Binding the address."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from rtagent.errors import UserError
+from service.http.binding import bind
+
+
+def test_port_in_use() -> None:
+    with bind("127.0.0.1", 0, reachable=False) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} is in use on 127.0.0.1: .*--port"):
+            bind("127.0.0.1", port, reachable=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_not_loopback(host: str) -> None:
+    with pytest.raises(UserError, match=r"needs TLS .* or --insecure"):
+        bind(host, 0, reachable=False)
+
+
+def test_insecure() -> None:
+    with bind("0.0.0.0", 0, reachable=True) as sock:
+        assert sock.getsockname()[0] == "0.0.0.0"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
+def test_loopback(host: str) -> None:
+    with bind(host, 0, reachable=False) as sock:
+        assert ipaddress.ip_address(sock.getsockname()[0]).is_loopback
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "", "a" * 300])
+def test_no_address_of_ours(host: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        bind(host, 0, reachable=host != "")
+    assert "\n" not in str(refusal.value)
