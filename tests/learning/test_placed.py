@@ -257,17 +257,17 @@ def test_a_failed_step_waits_for_the_policy_s_pass(monkeypatch: pytest.MonkeyPat
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         algorithm: Any = planned.algorithm
         ended: list[bool] = []
-        begin = algorithm._climb
+        policy_pass = algorithm._policy_pass
 
-        def climb(*args: Any) -> Any:
+        def late(*args: Any) -> Any:
             failed.wait(10.0)
-            result = begin(*args)
+            result = policy_pass(*args)
             ended.append(True)
             return result
 
         failed = threading.Event()
         with monkeypatch.context() as patch:
-            patch.setattr(algorithm, "_climb", climb)
+            patch.setattr(algorithm, "_policy_pass", late)
             patch.setattr(algorithm.network.critics, "values", lambda *_: (failed.set(), 1 // 0))
             with pytest.raises(ZeroDivisionError):
                 planned.step(batch)
