@@ -57,6 +57,25 @@ def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
     assert asked == [4 * 4 * run.blueprint.learned_parameters * 3] * 3
 
 
+def test_a_request_that_comes_while_a_checkpoint_fails_is_answered_by_the_next_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(ticks=0)
+    save = checkpoints.save
+
+    def fail(*args: Any, **kwargs: Any) -> Path:
+        run.order(checkpoint=2)
+        monkeypatch.setattr(checkpoints, "save", save)
+        raise checkpoints.CheckpointError("the disk is full")
+
+    monkeypatch.setattr(checkpoints, "save", fail)
+    run.order(checkpoint=1)
+    run.learn(until_s=110.0)
+    (failed,), (written, *_) = run.told("checkpoint_failed"), run.told("checkpoint")
+    assert failed == {"reason": "the disk is full", "request": 1}
+    assert written["request"] == 2
+
+
 def test_who_writes_a_checkpoint_holds_no_turn(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
