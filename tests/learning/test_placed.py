@@ -22,7 +22,7 @@ from rtagent.learning.placed import PlacedUpdate, measure_placement
 from rtagent.learning.profiling import (
     Build,
     NoProfile,
-    _waiting,
+    _time_with_waits,
     precisions_of,
     profile_key,
     random_batch,
@@ -311,12 +311,12 @@ def test_precision_is_what_is_configured() -> None:
 
 def test_waits_for_the_other_thread_count_beside_the_processor_s_time() -> None:
     alone, waited = threading.Lock(), threading.Semaphore(0)
-    before = _waiting(1e6)
+    before = _time_with_waits(1e6)
     with alone:
         pass
-    assert _waiting(1e6) - before < 1.0
+    assert _time_with_waits(1e6) - before < 1.0
     other = threading.Timer(0.01, waited.release)
     other.start()
     waited.acquire()
-    assert _waiting(1e6) - before >= 1.0
+    assert _time_with_waits(1e6) - before >= 1.0
     other.join()
