@@ -136,10 +136,7 @@ def take_profile(
         UserError: there is not enough memory.
     """
     clock = clock or MonotonicClock()
-    check_memory({
-        "learner": LearnerState.size(blueprint.learned_parameters),
-        "weights": WeightBuffers.size(blueprint.parameters),
-    })
+    _check_memory(blueprint)
     cores, precisions = usable_cores(), precisions_of(config.learning)
     batch = random_batch(blueprint, batch_size, config.run.seed)
     handover_us = _handover_us(clock) if cores > 1 else 0.0
@@ -147,10 +144,8 @@ def take_profile(
     rounds = [(each, way) for each in precisions for way in ways]
     measured: dict[tuple[str, str], _Times] = {}
     for number, (precision, way) in enumerate(rounds):
-        recorder = Recorder(
-            partial(_time_with_waits, handover_us) if way == "beside" else time.thread_time
-        )
-        update = _update(config, build(config, blueprint), precision)
+        now = partial(_time_with_waits, handover_us) if way == "beside" else time.thread_time
+        recorder, update = Recorder(now), _update(config, build(config, blueprint), precision)
         if way != "whole":
             _record_parts(update, recorder)
         report = partial(_report, on_progress, number, len(rounds))
@@ -170,6 +165,14 @@ def take_profile(
         steps=min(len(times.steps) for times in whole.values()), handover_us=handover_us,
         cast_us_per_mb=_cast_us_per_mb(clock),
     )
+
+
+def _check_memory(blueprint: Blueprint) -> None:
+    """Make sure that there is room for an update's private state."""
+    check_memory({
+        "learner": LearnerState.size(blueprint.learned_parameters),
+        "weights": WeightBuffers.size(blueprint.parameters),
+    })
 
 
 def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
