@@ -19,7 +19,7 @@ from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import recurrent
 from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
-from rtagent.learning.replay.sequences import Plan, SequenceBatch, SequenceReplay, blank
+from rtagent.learning.replay.sequences import SequenceBatch, SequenceReplay, SequenceShape, blank
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.policy_states import Beginning
@@ -258,7 +258,7 @@ def test_there_is_nothing_to_draw_before_a_sequence_is_whole() -> None:
 def test_blank_batches_have_the_shapes_of_others(count: int) -> None:
     acted = Acted(LEARNING)
     there, made = sampled(acted, count=count), blank(acted.blueprint, LEARNING, count)
-    assert Plan.of(LEARNING).steps == 13
+    assert SequenceShape.of(LEARNING).steps == 13
     for name in ("observations", "actions", "rewards", "weights", "parents", "starts", "learned"):
         assert getattr(there, name).shape == getattr(made, name).shape
         assert getattr(there, name).dtype == getattr(made, name).dtype

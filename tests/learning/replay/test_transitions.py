@@ -330,12 +330,9 @@ def test_an_action_from_the_future_is_no_decision() -> None:
     assert transitions(rows) == [(0, 101, 1.75, 0.125, 3, False)]
 
 
-def test_rewards_that_are_not_finite_are_skipped_and_counted() -> None:
+def test_returns_that_are_not_finite_are_left_out() -> None:
     rows = ledger(*[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)])
-    index = DecisionIndex(100, DTYPE["action"], 0.5, 3)
-    index.feed(rows)
-    assert index.skipped == 3
-    assert [each[0] for each in contents(index)] == [0, 1, 5, 6, 7]
+    assert [each[0] for each in transitions(rows, 3)] == [0, 1, 5, 6, 7]
 
 
 def test_forgetting_is_by_frame() -> None:
