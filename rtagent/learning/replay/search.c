@@ -38,7 +38,7 @@ static int64_t find(const struct job *job, struct point below, struct point abov
         int64_t away = frame - at.frame;
         if (away == 0)
             return serial;
-        /* Each next serial number has a later frame: at most `away` serial numbers lie between. */
+        /* Frames grow with every serial number, so the wanted one is at most `away` further. */
         if (away > 0) {
             below = at;
             low = serial + 1;
