@@ -49,11 +49,6 @@ class CheckpointWriter:
         asked = context.desired.checkpoint > self._update.state.checkpoints.served
         return asked or context.clock.now() >= self._next
 
-    def write_if_due(self) -> None:
-        """Write a checkpoint if it is due."""
-        if self.due:
-            self.write()
-
     def refuse(self, reason: str) -> None:
         """Report that a checkpoint that was due is not written."""
         self._fail(self._context.desired.checkpoint, reason)

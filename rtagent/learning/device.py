@@ -40,11 +40,8 @@ class Device:
 
     Args:
         device: of the networks.
-        copying: gives a context at whose end the copies begun in it are done. If None, the device
+        copying: makes a context at whose end all copies begun in it are done. If None, the device
             is the processor, and nothing is copied.
-
-    Attributes:
-        device: as above.
     """
 
     def __init__(self, device: torch.device, copying: Copying | None = None) -> None:

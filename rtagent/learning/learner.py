@@ -128,7 +128,8 @@ class Learner:
                 self._note_rate()
                 if not self._learn_in_turn():
                     clock.sleep_until(clock.now() + IDLE_S)
-                checkpoints.write_if_due()
+                if checkpoints.due:
+                    checkpoints.write()
         finally:
             self._prefetcher.close()
             self._placing.close()
@@ -256,7 +257,9 @@ class Learner:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or size == 1:
                 raise
-            self._recover_memory(size)
+            self._prefetcher.close()
+            self._note_out_of_memory(size)
+            self._prefetcher = self._new_prefetcher()
             return None
         return Computed(batch, gradient, taken_s)
 
@@ -346,14 +349,9 @@ class Learner:
             self._largest_batch = size
         self._largest_batch = max(size, self._largest_batch)
 
-    def _recover_memory(self, size: int) -> None:
-        """Give back unused memory, and go on with half the batch size."""
-        self._prefetcher.close()
-        self._note_out_of_memory(size)
-        self._prefetcher = self._new_prefetcher()
-
     def _note_out_of_memory(self, size: int) -> None:
-        self._update.forget_gradient()
+        """Give back unused memory, and halve the largest batch size."""
+        self._update.algorithm.network.zero_grad(set_to_none=True)
         release()
         with self._turns.hold():
             self._keeper.note_out_of_memory(int(self._context.clock.now() * NANO), size)

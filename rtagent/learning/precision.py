@@ -93,7 +93,7 @@ class LossScale:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PrecisionTimes:
     """How long an update takes in each precision.
 
     Attributes:
@@ -108,17 +108,16 @@ class Measured:
 
 
 def fastest(
-    run: Callable[[Precision, int], object], batch_size: int, *, convolves: bool,
-    now: Callable[[], float] = time.thread_time, usable: Callable[..., bool] | None = None,
-) -> Measured:
+    run: Callable[[Precision, int], object], batch_size: int, *, now: Callable[[], float],
+    usable: Callable[[Precision], bool],
+) -> PrecisionTimes:
     """Measure which precision is the fastest on this machine.
 
     Args:
         run: computes the gradient of a batch of a size in a precision.
         batch_size: of the updates to come; a smaller one is measured if these take long.
-        convolves: whether the network has convolutions.
-        now: time in seconds. The thread's processor time does not count other processes' work.
-        usable: whether a precision is worth trying, called as `is_usable`, which is the default.
+        now: time in seconds.
+        usable: whether a precision is worth trying.
     """
 
     def timed(precision: Precision, size: int) -> float:
@@ -134,10 +133,9 @@ def fastest(
         if full_s > LONG_S:
             break
     if full_s < SHORT_S:
-        return Measured("float32", size, {"float32": full_s})
-    usable = usable or is_usable
+        return PrecisionTimes("float32", size, {"float32": full_s})
     tried: list[Precision] = ["float32"]
-    tried += [each for each in LEARNING_PRECISIONS[1:] if usable(each, convolves=convolves)]
+    tried += [each for each in LEARNING_PRECISIONS[1:] if usable(each)]
     for each in tried[1:]:
         timed(each, size)
     times = [{each: timed(each, size) for each in tried} for _ in range(ROUNDS)]
@@ -145,7 +143,7 @@ def fastest(
     best = min(tried, key=lambda each: seconds[each])
     if seconds[best] > WORTH * seconds["float32"]:
         best = "float32"
-    return Measured(best, size, seconds)
+    return PrecisionTimes(best, size, seconds)
 
 
 def is_usable(

@@ -31,7 +31,7 @@ from rtagent.learning.flat import FlatNetwork
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
     LossScale,
-    Measured,
+    PrecisionTimes,
     fastest,
     has_convolutions,
     is_usable,
@@ -198,7 +198,7 @@ class SharedUpdate:
 
     def measure_precisions(
         self, batch_of: Callable[[int], Batch], batch_size: int, beat: Callable[[], object]
-    ) -> Measured:
+    ) -> PrecisionTimes:
         """Measure which precision computes gradients the fastest; the precision in use stays.
 
         Args:
@@ -219,16 +219,12 @@ class SharedUpdate:
             self.compute(sent_batch(size), 0, whole=True)
 
         try:
-            return fastest(
-                run, batch_size, convolves=has_convolutions(algorithm.network),
-                now=device.now, usable=partial(is_usable, now=device.now, device=device.device),
-            )
+            return fastest(run, batch_size, now=device.now, usable=partial(
+                is_usable, convolves=has_convolutions(algorithm.network), now=device.now,
+                device=device.device,
+            ))
         finally:
             algorithm.precision = before
-
-    def forget_gradient(self) -> None:
-        """Give back the memory of the gradient in the network's parameters."""
-        self.algorithm.network.zero_grad(set_to_none=True)
 
     # ---- under the apply lock
 

@@ -218,7 +218,8 @@ class HorizonKeeper:
         """Choose the next batch size by Eq. 1, after an applied update."""
         before, mode = horizon.batch_size, MODES[horizon.mode]
         a, b = horizon.time_ratio, horizon.data_ratio
-        if mode == "episode" and (horizon.due or _part_over(horizon)):
+        part_is_over = horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO
+        if mode == "episode" and (horizon.due or part_is_over):
             horizon.samples_per_s = horizon.part_samples * NANO / max(1, horizon.part_ns)
             a, b = self._expected(horizon)
             horizon.part_ns = horizon.part_samples = horizon.due = 0
@@ -313,7 +314,3 @@ def _count(horizon: Horizon, passed_ns: int, samples: int) -> None:
     horizon.consumed += samples
     horizon.part_samples += samples
     horizon.episode_samples += samples
-
-
-def _part_over(horizon: Horizon) -> bool:
-    return horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO

@@ -246,10 +246,7 @@ class Machine:
         self.time += (self._constant + size * self._each[precision]) / 1e3
 
     def measure(self, size: int, usable: bool = True) -> Any:
-        return fastest(
-            self.run, size, convolves=True, now=lambda: self.time,
-            usable=lambda each, convolves: usable,
-        )
+        return fastest(self.run, size, now=lambda: self.time, usable=lambda each: usable)
 
 
 @pytest.mark.parametrize(
