@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.local_update import LocalUpdate
-from rtagent.learning.algorithms.actor_critic import TARGET_TAU, critics_loss
+from rtagent.learning.algorithms.actor_critic import critics_loss
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.algorithms.sac import (
     SAC,
@@ -27,7 +27,6 @@ from rtagent.policy.actor_critic import ActorCritic
 
 from .actor_critics import (
     ACTIONS,
-    IMAGES,
     B,
     batch,
     generator,
@@ -121,30 +120,6 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
     torch.testing.assert_close(heat, learned.temperature.logarithm.grad)
 
 
-@EACH
-def test_bootstrapping_stops_at_terminal_states_only(name: str) -> None:
-    losses = []
-    for seed in (1, 7):
-        for data in (batch(terminal=1.1), batch(terminal=0.0)):
-            made = pair(name)
-            made.target.load_state_dict(network(name, seed=seed).state_dict())
-            losses.append(made.compute_gradient(data)[0])
-    assert losses[0] == losses[2]
-    assert losses[1] != losses[3]
-
-
-@EACH
-def test_bfloat16_gives_nearly_the_same_gradient(name: str) -> None:
-    found = []
-    for precision in ("float32", "bfloat16"):
-        made = pair(name, IMAGES, precision=precision)
-        made.compute_gradient(batch(3, IMAGES))
-        found.append([gradient(made.network.actor), gradient(made.network.critics)])
-    for full, low in zip(*found, strict=True):
-        assert low.dtype == torch.float32
-        assert float((low - full).norm()) < 0.1 * float(full.norm())
-
-
 # ---- learning alone
 
 
@@ -221,12 +196,3 @@ def test_what_is_published_is_the_actor(name: str) -> None:
     assert info is not None
     assert info.updates == 3
     np.testing.assert_array_equal(found, wanted)
-
-
-def test_the_target_follows_softly_at_every_update() -> None:
-    update = LocalUpdate(network("ddpg"), learning("ddpg"))
-    target, online = update.algorithm.target, update.algorithm.network
-    before = target.state_dict()["critics.heads.0.4.bias"].clone()
-    update.step(batch())
-    wanted = torch.lerp(before, online.state_dict()["critics.heads.0.4.bias"], TARGET_TAU)
-    torch.testing.assert_close(target.state_dict()["critics.heads.0.4.bias"], wanted)
