@@ -13,7 +13,6 @@ import pytest
 from rtagent.learning import learner, placing, shared_update
 from rtagent.learning import state as states
 from rtagent.learning.beginning import publish_initial
-from rtagent.learning.pace import CREDIT_TICKS
 from rtagent.learning.precision import fastest
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.memory.learner_state import Progress
@@ -244,20 +243,6 @@ def test_overflows_of_float16_are_counted_apart_and_the_scale_is_kept(start: Sta
     assert not run.told("update_skipped")
     later = start(ticks=0, resume=run.newest, precision="float16").learn(0)
     assert later.world.learner.progress == run.world.learner.progress
-
-
-def test_a_long_pause_saves_up_few_updates(start: Start) -> None:
-    run = start(ticks=100, updates_per_tick=0.5)
-    run.order(learning={"paused": True})
-
-    def on_beat(count: int) -> None:
-        if count == 10:
-            run.play(600)
-        run.order(learning={"paused": count < 20})
-        run.stopping = count >= 200
-
-    run.learn(on_beat=on_beat)
-    assert run.updates == CREDIT_TICKS * 0.5
 
 
 def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

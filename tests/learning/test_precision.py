@@ -20,7 +20,6 @@ from rtagent.learning.precision import (
     MOST_EXPONENT,
     STABLE_UPDATES,
     LossScale,
-    computing,
     fastest,
     is_usable,
 )
@@ -299,8 +298,3 @@ def test_a_layer_says_whether_a_precision_is_usable() -> None:
     times = iter([0.0, 1.0, 1.0, 20.0, 20.0, 39.0, 39.0, 40.0])
     assert not is_usable("float16", convolves=False, now=lambda: next(times))
     assert not torch.is_autocast_enabled("cpu")
-
-
-def test_float32_is_left_alone() -> None:
-    with computing("float32"):
-        assert not torch.is_autocast_enabled("cpu")

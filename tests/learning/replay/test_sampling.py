@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,13 +180,6 @@ def test_errors_that_are_not_finite_change_nothing(world: World) -> None:
     assert found[5] == pytest.approx((2.0 + SMALLEST_ERROR) ** ALPHA)
 
 
-def test_an_exponent_of_zero_is_uniform(make_priorities: Any) -> None:
-    priorities = make_priorities()
-    priorities.advance(np.arange(10), 0)
-    Prioritized(priorities, 0.0).update(np.arange(3), np.array([0.0, 5.0, 1e9]))
-    assert set(priorities.draw(np.zeros(100))[1].tolist()) == {1.0}
-
-
 def test_nothing_to_draw_is_none(world: World) -> None:
     index = DecisionIndex(10, world.rings[1].dtype["action"], 0.9, 1)
     sampler, rng = Prioritized(world.make_priorities(), ALPHA), np.random.default_rng(0)
@@ -202,10 +194,3 @@ def test_a_draw_is_mended_in_place() -> None:
     assert drawn.priorities.tolist() == [0.8, 0.2, 0.9]
     drawn.put(np.array([1]), Drawn(np.array([-1]), np.array([0.7]), known=False))
     assert not drawn.known
-
-
-def test_a_transition_without_an_error_is_not_given_up() -> None:
-    told: list[np.ndarray] = []
-    shared: Any = SimpleNamespace(update=lambda frames, priorities: told.append(priorities))
-    Prioritized(shared, 0.5).update(np.array([3, 4]), np.array([0.0, -0.25]))
-    np.testing.assert_allclose(told[0], [1e-3, (0.25 + 1e-6) ** 0.5])
