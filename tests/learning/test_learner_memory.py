@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -37,16 +38,29 @@ def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
     assert at == [15, 7, 1]
 
 
-def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+Limit = Callable[[Callable[[], int]], None]
+
+
+@pytest.fixture
+def limit_batches(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Sets the largest batch for which there is memory."""
+
+    def arrange(largest: Callable[[], int]) -> None:
+        compute = learner.SharedUpdate.compute
+
+        def limited(self: Any, batch: Any, updates: int, **options: Any) -> Any:
+            if len(batch.actions) > largest():
+                raise MemoryError
+            return compute(self, batch, updates, **options)
+
+        monkeypatch.setattr(learner.SharedUpdate, "compute", limited)
+
+    return arrange
+
+
+def test_a_batch_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
     run = start(batch_size=16)
-    compute = learner.SharedUpdate.compute
-
-    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
-        if len(batch.actions) > (2 if run.updates >= 10 else 5):
-            raise MemoryError
-        return compute(self, batch, updates, **options)
-
-    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    limit_batches(lambda: 2 if run.updates >= 10 else 5)
     run.learn(20)
     assert run.record.out_of_memory == 3
     assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
@@ -54,23 +68,15 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.M
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
 
 
-def test_a_stretch_of_a2c_that_does_not_fit_is_halved(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stretch_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
     run = start(ticks=60, algorithm="a2c", rollout=16, batch_size=4)
-    compute = learner.SharedUpdate.compute
-
-    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
-        if len(batch.actions) > 10:
-            raise MemoryError
-        return compute(self, batch, updates, **options)
 
     def on_beat(count: int) -> None:
         assert count < 20_000, "the loop does not get there"
         run.play(20)
         run.stopping = run.updates >= 10
 
-    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    limit_batches(lambda: 10)
     run.learn(on_beat=on_beat)
     assert [each["batch_size"] for each in run.told("out_of_memory")] == [16]
     assert run.world.horizon.read().base_size == 8
