@@ -25,6 +25,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.errors import UserError
 from rtagent.learning.algorithms.algorithm import Placeable
+from rtagent.learning.algorithms.recurrent import RecurrentValueLearning
 from rtagent.learning.beginning import build_network
 from rtagent.learning.precision import computing, is_usable
 from rtagent.learning.replay.batch import Batch, empty_batch
@@ -51,10 +52,6 @@ IDLE_S = 1e-3
 CAST_VALUES = 2**20
 
 Build = Callable[[Config, Blueprint], nn.Module]
-
-
-class NoProfile(UserError):
-    """The step of this algorithm or network cannot be measured part by part."""
 
 
 @dataclass
@@ -132,8 +129,7 @@ def take_profile(
         build: makes the network that is learned.
 
     Raises:
-        NoProfile: the algorithm's step has no parts that can be placed.
-        UserError: there is not enough memory.
+        UserError: the step cannot be placed, or there is not enough memory.
     """
     clock = clock or MonotonicClock()
     _check_memory(blueprint)
@@ -179,12 +175,17 @@ def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
     """A learner's update in private memory.
 
     Raises:
-        NoProfile: its algorithm cannot be placed.
+        UserError: its step cannot be placed.
     """
     learning = whole_steps(config.learning).model_copy(update={"precision": precision})
     update = SharedUpdate.private(network, learning)
+    if isinstance(update.algorithm, RecurrentValueLearning):
+        raise UserError(
+            f"policy.network = {config.policy.network!r}: a step of a recurrent network cannot be "
+            "placed; choose another network"
+        )
     if not isinstance(update.algorithm, Placeable):
-        raise NoProfile(
+        raise UserError(
             f"a step of {learning.algorithm} cannot be placed: those of dqn, double-dqn, c51, td3, "
             "ddpg and sac can"
         )

@@ -15,13 +15,13 @@ from benchmarks.ap_drl import ddpg
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
+from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
 from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placed import PlacedUpdate, measure_placement
 from rtagent.learning.profiling import (
     Build,
-    NoProfile,
     _time_with_waits,
     precisions_of,
     profile_key,
@@ -282,9 +282,13 @@ def test_a_plan_is_measured_beside_that_for_one_core() -> None:
     assert told[-1] == 1.0
 
 
-def test_an_algorithm_without_a_graph_is_told() -> None:
-    config = _config("learning.algorithm=a2c")
-    with pytest.raises(NoProfile, match="a step of a2c cannot be placed: those of dqn, "):
+@pytest.mark.parametrize(("setting", "message"), [
+    ("learning.algorithm=a2c", "a step of a2c cannot be placed: those of dqn, "),
+    ("policy.network=lstm", "policy.network = 'lstm': a step of a recurrent network cannot be"),
+])
+def test_a_step_that_cannot_be_placed_is_refused(setting: str, message: str) -> None:
+    config = _config(setting)
+    with pytest.raises(UserError, match=message):
         _profile(config, probe(config))
 
 
