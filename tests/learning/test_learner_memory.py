@@ -63,7 +63,7 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, limit_batches: Limit)
     limit_batches(lambda: 2 if run.updates >= 10 else 5)
     run.learn(20)
     assert run.record.out_of_memory == 3
-    assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
+    assert [each["next_batch_size"] for each in run.events_of("out_of_memory")] == [8, 4, 2]
     # What is safe grows again, slowly.
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
 
@@ -78,7 +78,7 @@ def test_a_stretch_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batche
 
     limit_batches(lambda: 10)
     run.learn(on_beat=on_beat)
-    assert [each["batch_size"] for each in run.told("out_of_memory")] == [16]
+    assert [each["batch_size"] for each in run.events_of("out_of_memory")] == [16]
     assert run.world.horizon.read().base_size == 8
     # What is safe grows again, slowly.
     assert 8 * run.updates <= run.record.samples_consumed <= 10 * run.updates
@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_fit_on_the_device_is_halved(
     small = Small(torch.device("cpu"), nullcontext)
     monkeypatch.setattr(Device, "of", lambda learning: small)
     run = start(batch_size=16, prefetch=1, device="cuda").learn(5)
-    told = run.told("out_of_memory")
+    told = run.events_of("out_of_memory")
     assert [each["next_batch_size"] for each in told[:2]] == [8, 4]
     assert run.record.samples_consumed <= 5 * run.updates
 
@@ -122,9 +122,9 @@ def test_a_new_size_is_asked_for_before_it_is_taken(
     def on_beat(count: int) -> None:
         assert count < 2000, "the loop does not get there"
         if run.updates == 10:
-            run.order(learning={"batch_size": 32})
+            run.change_settings(learning={"batch_size": 32})
         run.stopping = run.updates >= 20
 
     run.learn(on_beat=on_beat)
     assert set(took) == {4}
-    assert [each["batch_size"] for each in run.told("out_of_memory")] == [32, 16, 8]
+    assert [each["batch_size"] for each in run.events_of("out_of_memory")] == [32, 16, 8]

@@ -1,4 +1,4 @@
-"""What the tests of actors with critics share: networks, batches, a problem to solve."""
+"""Networks, batches and a task for the tests of actors with critics."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def gradient(module: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
 
 
-def guess(data: Batch) -> Batch:
-    """The best action is a function of the observation; all ends at once."""
+def with_known_best(data: Batch) -> Batch:
+    """The batch of a task of one step, whose best action is a function of the observation."""
     best = torch.stack([4.0 * data.observations[:, 0, 0] - 2.0, data.observations[:, 0, 1]], dim=1)
     errors = (data.actions - best) / torch.tensor([2.0, 0.5])
     return replace(

@@ -31,11 +31,11 @@ from .actor_critics import (
     batch,
     generator,
     gradient,
-    guess,
     in_turn,
     learning,
     network,
     pair,
+    with_known_best,
 )
 
 EACH = pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])
@@ -127,7 +127,7 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
 def test_it_learns_what_to_do(name: str, enough: float) -> None:
     made = network(name)
     update = LocalUpdate(made, learning(name))
-    data, rewards = guess(batch(999)), []
+    data, rewards = with_known_best(batch(999)), []
     torch.manual_seed(0)
     for seed in range(300):
         if seed in (0, 299):
@@ -135,8 +135,8 @@ def test_it_learns_what_to_do(name: str, enough: float) -> None:
                 actions = made.actor(data.observations)
                 if name == "sac":
                     actions = made.bounds.unscaled(actions[:, :2].tanh())
-            rewards.append(float(guess(replace(data, actions=actions)).rewards.mean()))
-        assert update.step(guess(batch(seed))).applied
+            rewards.append(float(with_known_best(replace(data, actions=actions)).rewards.mean()))
+        assert update.step(with_known_best(batch(seed))).applied
     first, last = rewards
     assert last > enough > -0.4 > first
 
@@ -146,7 +146,7 @@ def test_the_policy_s_entropy_becomes_the_wanted_one() -> None:
     update = LocalUpdate(made, learning("sac", target_entropy=0.5, learning_rate=1e-2))
     torch.manual_seed(0)
     for seed in range(400):
-        update.step(guess(batch(seed)))
+        update.step(with_known_best(batch(seed)))
     observations = torch.cat([batch(seed).observations for seed in range(500, 540)])
     with torch.no_grad():
         means, log_stds = made.actor(observations).chunk(2, dim=1)

@@ -25,8 +25,8 @@ EPISODE = 25
 GAMMA = 0.9
 
 
-class Passing:
-    """Stands for the pixels of a ring; something happens while they are copied."""
+class ChangingFrames:
+    """In the place of a ring's pixels: something happens in the middle of a copy."""
 
     def __init__(self, frames: np.ndarray, happens: Callable[[], None]) -> None:
         self._frames, self._happens = frames, happens
@@ -48,7 +48,7 @@ def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
     def arrange(happens: Callable[[], None]) -> None:
         def prepare(*args: Any) -> Gather:
             gather = Gather(*args)
-            gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
+            gather._frames = ChangingFrames(gather._frames, happens)  # type: ignore[assignment]
             return gather
 
         for user in ("batch", "replay"):

@@ -24,11 +24,11 @@ CAPACITY = 512
 
 
 class Rings:
-    """A ledger and frames that are written by hand.
+    """A ledger and frames that a test writes.
 
     Attributes:
-        rollouts: what reads them.
-        events: what it has told.
+        rollouts: makes stretches of them.
+        events: that it has sent.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
