@@ -17,8 +17,6 @@ from rtagent.learning import state as states
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
     LONG_S,
-    MOST_EXPONENT,
-    STABLE_UPDATES,
     LossScale,
     fastest,
     is_usable,
@@ -99,12 +97,6 @@ def test_the_loss_scale_is_that_of_the_paper(rate: float) -> None:
         scale = scale.after(overflowed=overflowed)
         found.append(scale.value)
     assert found == transcription(overflows)
-
-
-def test_the_loss_scale_is_bounded() -> None:
-    least, most = LossScale(LEAST_EXPONENT), LossScale(MOST_EXPONENT, STABLE_UPDATES - 1)
-    assert least.after(overflowed=True) == least
-    assert most.after(overflowed=False) == LossScale(MOST_EXPONENT)
 
 
 # ---- gradients
