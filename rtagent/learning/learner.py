@@ -48,10 +48,10 @@ IDLE_S = 0.02
 MARK_EVERY_S = 0.25
 """Seconds between two records of the number of applied gradients, for the rate of updates."""
 SHRUNK = 4
-"""Memory is given back when a batch is smaller than the largest one by more than this factor; R3
-goes up and down by a factor of 2."""
+"""Memory is given back when a batch is smaller than the largest batch by more than this factor; R3
+changes the batch size by a factor of 2 all the time."""
 STREAM = 0x74643321
-"""Part of the noise's seed, which so differs from the seed that chooses transitions."""
+"""Part of the seed of the algorithm's noise, so that it differs from the seed of the sampling."""
 
 
 def run(context: WorkerContext[LearnerRecord]) -> None:

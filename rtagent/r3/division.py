@@ -99,9 +99,9 @@ class Division:
 
     def halve(self, desired: DesiredState) -> None:
         """Halve both reservations, or what is used if that is less."""
-        replay, batch = self._usage.replay(), self._usage.batch(desired)
-        replay = replay if self.replay is None else min(self.replay, replay)
-        batch = batch if self.batch is None else min(self.batch, batch)
+        held, in_use = self._usage.replay(), self._usage.batch(desired)
+        replay = held if self.replay is None else min(self.replay, held)
+        batch = in_use if self.batch is None else min(self.batch, in_use)
         self.replay = max(replay / 2, self._sizes.least_bytes)
         self.batch = max(batch / 2, self._usage.batch(desired, 1))
         self._ceiling = self.replay + self.batch
