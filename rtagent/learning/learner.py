@@ -49,7 +49,7 @@ MARK_EVERY_S = 0.25
 """Seconds between two records of the number of applied gradients, for the rate of updates."""
 SHRUNK = 4
 """Memory is given back when a batch is smaller than the largest batch by more than this factor; R3
-changes the batch size by a factor of 2 all the time."""
+often changes the batch size by a factor of 2."""
 STREAM = 0x74643321
 """Part of the seed of the algorithm's noise, so that it differs from the seed of the sampling."""
 

@@ -72,7 +72,7 @@ def test_it_waits_for_data_and_keeps_beating(start: Start) -> None:
     assert max(np.diff(run.beats)) <= learner.IDLE_S + 1e-9
 
 
-def test_where_acting_waits_there_is_one_update_for_each_permission(
+def test_if_acting_waits_there_is_one_update_for_each_permission(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The kernel sleeps in real time, whatever the clock.

@@ -76,7 +76,7 @@ def test_a_request_that_comes_while_a_checkpoint_fails_is_answered_by_the_next_o
     assert written["request"] == 2
 
 
-def test_who_writes_a_checkpoint_holds_no_turn(
+def test_a_learner_that_writes_a_checkpoint_is_passed_over(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = start(ticks=60)

@@ -15,7 +15,7 @@ from rtagent.learning.replay.batch import empty_batch
 from tests.learning.learner_run import Start
 
 
-def test_what_a_batch_needs_is_noted_with_its_size(
+def test_the_memory_of_a_batch_is_recorded_with_its_size(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What computing takes, and the batches: three that are ready, one in use, one being made."""
@@ -27,7 +27,7 @@ def test_what_a_batch_needs_is_noted_with_its_size(
     assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
 
 
-def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
+def test_memory_of_large_batches_is_given_back_after_they_have_shrunk(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = start().begin()
@@ -101,7 +101,7 @@ def test_a_batch_that_does_not_fit_on_the_device_is_halved(
     assert run.record.samples_consumed <= 5 * run.updates
 
 
-def test_a_new_size_is_asked_for_before_it_is_taken(
+def test_memory_is_asked_for_before_a_batch_of_a_new_size_is_taken(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start()

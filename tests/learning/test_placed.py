@@ -180,7 +180,7 @@ def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:
                    for part in parts)
 
 
-def test_a_whole_step_is_measured_where_the_actor_waits() -> None:
+def test_with_a_policy_delay_a_step_with_the_actor_is_measured() -> None:
     config = _config("learning.policy_delay=3", *ACTORS["td3"])
     assert any(part.kind == "policy" for part in _profile(config, probe(config)).parts)
 

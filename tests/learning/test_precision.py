@@ -254,7 +254,7 @@ def test_the_fastest_is_chosen_if_it_gains_enough(
     assert found.seconds["bfloat16"] == pytest.approx(32e-3 * times[1])
 
 
-def test_what_is_slow_for_a_layer_is_not_tried() -> None:
+def test_a_precision_that_is_slow_for_a_layer_is_not_tried() -> None:
     machine = Machine(float32=1.0, bfloat16=0.5, float16=0.1)
     assert machine.measure(32, usable=False).seconds.keys() == {"float32"}
     assert {each for each, _ in machine.calls} == {"float32"}

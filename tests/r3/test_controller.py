@@ -161,7 +161,7 @@ def test_episodes_before_deadlines_are_switched_on_do_not_count() -> None:
     assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 0)
 
 
-def test_an_episode_that_ends_meanwhile_counts_once() -> None:
+def test_an_episode_that_ends_during_the_count_counts_once() -> None:
     life = begun(target_return=1.0)
     life.environment.episodes = episodes = GrowingEpisodes([0.0, 1.0])
     life.update(0.1, samples=1)

@@ -58,7 +58,7 @@ def test_a_measurement_counts_if_every_worker_was_there_all_along() -> None:
     assert there == [False, True, True, True]
 
 
-def test_what_a_larger_batch_had_is_no_baseline_until_it_was_given_back() -> None:
+def test_the_memory_of_a_larger_batch_is_no_baseline_until_it_is_given_back() -> None:
     daemon = Daemon()
     usage = daemon.coordinator._usage
     larger = with_changes(daemon.desired, learning={"batch_size": 64})
@@ -269,7 +269,7 @@ def test_workers_that_outgrow_an_accepted_budget_are_reported_once() -> None:
     assert daemon.coordinator.ticks_limit == 1000
 
 
-def test_a_division_is_told_with_its_inputs_when_it_has_really_changed() -> None:
+def test_a_large_change_of_the_division_is_an_event_with_its_inputs() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(30, ticks_per_s=100)
     assert len(daemon.events_of("memory_division")) == 1
@@ -302,7 +302,7 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
 # ---- the horizon
 
 
-def test_a_deadline_that_passes_while_nobody_learns_is_told() -> None:
+def test_a_deadline_that_passes_without_learning_is_an_event() -> None:
     daemon = Daemon(mode="step", deadline_s=5.0, data_budget=1000)
     daemon.coordinator._keeper.advance(
         int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.desired

@@ -183,7 +183,7 @@ def test_learners_in_turn_learn_what_one_alone_learns(
 
 
 @EACH
-def test_what_is_published_is_the_actor(name: str) -> None:
+def test_only_the_actor_is_published(name: str) -> None:
     update = SharedUpdate.private(network(name), learning(name))
     for step in range(3):
         update.step(batch(step))

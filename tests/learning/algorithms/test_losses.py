@@ -217,7 +217,7 @@ def test_a_terminal_successor_leaves_the_reward_alone(
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
-def test_a_reward_that_is_no_number_shows(reward: float) -> None:
+def test_a_reward_that_is_not_finite_gives_a_loss_that_is_not(reward: float) -> None:
     target = c51_targets(
         torch.tensor([reward]), torch.tensor([0.9]), torch.zeros(1, 2, 11), NO_TERMINAL, SUPPORT
     )

@@ -120,7 +120,7 @@ def frames_of(acted: Acted, batch: SequenceBatch) -> list[int]:
     return [known[each.numpy().tobytes()] for each in batch.observations[:, 0]]
 
 
-def test_unrolling_gives_back_what_was_answered_while_acting() -> None:
+def test_unrolling_gives_the_outputs_of_acting() -> None:
     acted = Acted(LEARNING)
     batch = sampled(acted, count=200)
     frames = frames_of(acted, batch)

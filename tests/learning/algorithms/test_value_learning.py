@@ -174,7 +174,7 @@ def test_it_learns_the_value_of_a_certain_reward(algorithm: str, precision: str)
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
+def test_a_gradient_that_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
     update = private(algorithm)
     update.step(batch(0))
     before = update.state.current.weights.copy()

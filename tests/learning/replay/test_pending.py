@@ -136,7 +136,7 @@ def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_
     check(world, batch)
 
 
-def test_it_is_not_what_was_executed() -> None:
+def test_pending_actions_are_not_always_executed() -> None:
     """Otherwise the ledger's own actions would do."""
     world = played(0)
     broken = sum(
@@ -146,7 +146,7 @@ def test_it_is_not_what_was_executed() -> None:
     assert broken > 10
 
 
-def test_after_truncation_it_is_what_was_executed() -> None:
+def test_after_truncation_pending_actions_are_the_executed_ones() -> None:
     """By the last decisions of truncated episodes alone."""
     world = played(3)
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
@@ -166,7 +166,7 @@ def test_after_truncation_it_is_what_was_executed() -> None:
     assert cut_off > 3
 
 
-def test_rollouts_give_it_too() -> None:
+def test_rollouts_give_the_same_pending_actions() -> None:
     world = played(1)
     rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"), print)
     rollouts._next_tick = 0

@@ -89,7 +89,7 @@ def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
     np.testing.assert_allclose(found.batch.discounts, GAMMA)
 
 
-def test_no_decision_comes_twice_and_what_is_too_old_never(rings: Rings) -> None:
+def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> None:
     rings.play(12)
     assert rings.stretch(5) is not None
     assert rings.stretch(1) is None
@@ -100,7 +100,7 @@ def test_no_decision_comes_twice_and_what_is_too_old_never(rings: Rings) -> None
     assert rings.stretch(1) is None
 
 
-def test_a_new_reader_begins_with_what_is_new(rings: Rings) -> None:
+def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
     rings.play(12)
     rings.rollouts = rings.opened()
     assert rings.stretch(1) is None
@@ -160,7 +160,7 @@ def test_the_longest_stretch_that_is_accepted_can_be_learned_from(rings: Rings) 
     assert found is not None
 
 
-def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
+def test_several_lost_stretches_in_a_row_are_one_event(rings: Rings) -> None:
     """Decisions that take three ticks each."""
     for tick in range(2500):
         rings.add(acted=tick % 3 == 0)

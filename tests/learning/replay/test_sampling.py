@@ -137,7 +137,7 @@ def test_learners_share_errors_but_not_their_position(world: World) -> None:
     assert set(sampled(caught_up(one), 64).frames.tolist()) == {17, 40, 41}
 
 
-def test_what_is_lost_is_not_drawn(world: World) -> None:
+def test_lost_transitions_are_not_drawn(world: World) -> None:
     replay, rng = world.learner(150), np.random.default_rng(0)
     for ring in world.rings:
         ring.raise_floor(100)
