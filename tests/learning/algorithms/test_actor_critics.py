@@ -46,28 +46,29 @@ EACH = pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])
 
 @pytest.mark.parametrize(("name", "critics", "targets_of"), [
     ("td3", 2, td3_targets),
-    ("ddpg", 1, lambda rewards, discounts, ahead, ends: bootstrapped(
-        rewards, discounts, ahead[0], ends
+    ("ddpg", 1, lambda rewards, discounts, next_values, terminals: bootstrapped(
+        rewards, discounts, next_values[0], terminals
     )),
 ])
 def test_the_gradient_is_that_of_the_algorithm(name: str, critics: int, targets_of: Any) -> None:
     made, data = pair(name), batch(3)
     loss, errors = made.compute_gradient(data)
-    climbing, fitting = gradient(made.network.actor), gradient(made.network.critics)
+    of_actor, of_critics = gradient(made.network.actor), gradient(made.network.critics)
     made.network.zero_grad()
-    ahead = made.target.values(data.next_observations, made.target.actor(data.next_observations))
-    assert ahead.shape == (critics, B)
-    targets = targets_of(data.rewards, data.discounts, ahead, data.terminals)
+    actions = made.target.actor(data.next_observations)
+    next_values = made.target.values(data.next_observations, actions)
+    assert next_values.shape == (critics, B)
+    targets = targets_of(data.rewards, data.discounts, next_values, data.terminals)
     values = made.network.values(data.observations, data.actions)
-    wanted, far = critics_loss(values, targets, data.weights)
+    wanted, wanted_errors = critics_loss(values, targets, data.weights)
     wanted.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
-    torch.testing.assert_close(errors, far)
-    torch.testing.assert_close(fitting, gradient(made.network.critics))
+    torch.testing.assert_close(errors, wanted_errors)
+    torch.testing.assert_close(of_critics, gradient(made.network.critics))
     made.network.zero_grad()
-    climbed = made.network.values(data.observations, made.network.actor(data.observations))[0]
-    (-(data.weights * climbed).mean()).backward()
-    torch.testing.assert_close(climbing, gradient(made.network.actor))
+    actor_values = made.network.values(data.observations, made.network.actor(data.observations))[0]
+    (-(data.weights * actor_values).mean()).backward()
+    torch.testing.assert_close(of_actor, gradient(made.network.actor))
     assert all(p.grad is None for p in made.target.parameters())
 
 
@@ -81,16 +82,16 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
     alpha = torch.tensor([np.exp(-0.5) if temperature is None else temperature]).float()
     loss, errors = made.compute_gradient(data)
     parts = [gradient(each) for each in made.parts[:2]]
-    heat = learned.temperature.logarithm.grad
+    of_temperature = learned.temperature.logarithm.grad
     learned.zero_grad()
 
     rng = generator()
-    noise, later = (torch.empty(B, 2).normal_(generator=rng) for _ in range(2))
+    noise, next_noise = (torch.empty(B, 2).normal_(generator=rng) for _ in range(2))
     low, high = (torch.from_numpy(each) for each in (ACTIONS.low, ACTIONS.high))
 
     def drawn(observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        said = learned.actor(observations)
-        actions, densities = squashed_sample(said[:, :2], said[:, 2:], noise)
+        output = learned.actor(observations)
+        actions, densities = squashed_sample(output[:, :2], output[:, 2:], noise)
         return low + (actions + 1.0) / 2.0 * (high - low), densities
 
     actions, densities = drawn(data.observations, noise)
@@ -99,25 +100,25 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
     torch.testing.assert_close(parts[0], gradient(learned.actor))
     learned.zero_grad()
     with torch.no_grad():
-        actions, next_densities = drawn(data.next_observations, later)
-        ahead = made.target.values(data.next_observations, actions)
+        actions, next_densities = drawn(data.next_observations, next_noise)
+        next_values = made.target.values(data.next_observations, actions)
         targets = sac_targets(
-            data.rewards, data.discounts, ahead, next_densities, alpha, data.terminals
+            data.rewards, data.discounts, next_values, next_densities, alpha, data.terminals
         )
     values = learned.values(data.observations, data.actions)
-    wanted, far = critics_loss(values, targets, data.weights)
+    wanted, wanted_errors = critics_loss(values, targets, data.weights)
     wanted.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
-    torch.testing.assert_close(errors, far)
+    torch.testing.assert_close(errors, wanted_errors)
     torch.testing.assert_close(parts[1], gradient(learned.critics))
     if temperature is not None:
-        assert heat is None
+        assert of_temperature is None
         return
     learned.zero_grad()
     # Of two components, the wanted entropy is -2.
     temperature_loss(learned.temperature.logarithm, densities, -2.0, data.weights).backward()
-    assert heat is not None
-    torch.testing.assert_close(heat, learned.temperature.logarithm.grad)
+    assert of_temperature is not None
+    torch.testing.assert_close(of_temperature, learned.temperature.logarithm.grad)
 
 
 # ---- learning alone

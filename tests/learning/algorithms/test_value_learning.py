@@ -82,16 +82,16 @@ def expected_td_loss(algorithm: str, made: Algorithm, data: Batch) -> torch.Tens
     """Each algorithm in one line, out of the tested losses."""
     online, target = made.network, made.target
     common = (data.rewards, data.discounts)
-    ahead = target(data.next_observations)
+    next_values = target(data.next_observations)
     if algorithm == "c51":
         support = torch.linspace(-3.0, 3.0, ATOMS)
-        masses = c51_targets(*common, ahead, data.terminals, support)
+        masses = c51_targets(*common, next_values, data.terminals, support)
         return c51_loss(online(data.observations), data.actions, masses, data.weights)[0]
     if algorithm == "double-dqn":
         chosen_by = online(data.next_observations)
-        targets = double_dqn_targets(*common, chosen_by, ahead, data.terminals)
+        targets = double_dqn_targets(*common, chosen_by, next_values, data.terminals)
     else:
-        targets = dqn_targets(*common, ahead, data.terminals)
+        targets = dqn_targets(*common, next_values, data.terminals)
     return huber_loss(online(data.observations), data.actions, targets, data.weights)[0]
 
 
