@@ -114,7 +114,7 @@ def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
 
 def take_profile(
     config: Config, blueprint: Blueprint, batch_size: int, seconds: float,
-    on_progress: Callable[[float], None], clock: Clock | None = None,
+    on_progress: Callable[[float], object], clock: Clock | None = None,
     build: Build = build_network,
 ) -> Profile:
     """Measure a step in this process.
@@ -215,7 +215,9 @@ def whole_steps(learning: LearningConfig) -> LearningConfig:
     return learning.model_copy(update={"policy_delay": 1})
 
 
-def _report(on_progress: Callable[[float], None], number: int, rounds: int, done: float) -> None:
+def _report(
+    on_progress: Callable[[float], object], number: int, rounds: int, done: float
+) -> None:
     on_progress((number + done) / rounds)
 
 
