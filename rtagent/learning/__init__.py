@@ -1,1 +1,1 @@
-"""Learning from what really happened: ledger rows to transitions, losses, the learner process."""
+"""Learning from what was executed: ledger rows to transitions, losses, the learner process."""

@@ -10,7 +10,7 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* As _Copy and _Job in adam.py; each array has `count` values, and none lies over another. */
+/* As _Copy and _Job in adam.py; each array has `count` values, and no two arrays overlap. */
 struct copy {
     float *weights, *mean, *square;
 };
@@ -23,7 +23,7 @@ struct job {
     float slope_share, square_kept, square_share, rate, root, epsilon;
 };
 
-/* As parameters, so that the compiler believes that no array lies over another. */
+/* The arrays are parameters, so that `restrict` tells the compiler that none overlaps another. */
 INLINE void step(
     const struct job *job, const float *restrict gradient,
     const float *restrict weights, const float *restrict means, const float *restrict squares,

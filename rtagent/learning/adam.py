@@ -14,7 +14,6 @@ from rtagent.memory.learner_state import Arrays
 BETA1 = 0.9
 BETA2 = 0.999
 EPSILON = 1e-8
-EVERYTHING = slice(None)
 _ADAM = compiled("rtagent_adam")
 
 
@@ -38,15 +37,14 @@ class _Job(ctypes.Structure):
 class FlatAdam:
     """Steps of Adam (Kingma and Ba, 2015) from one copy of the shared state to the other.
 
-    Only the count of steps lies outside the arrays, and is given with every step: between two
-    steps of this object other processes may have made theirs.
+    The number of steps is given with every step, for other processes make steps in between.
 
     Args:
         arrays: weights and moments of a copy; they are written.
-        part: which values are stepped; all if not given.
+        part: the values that are updated.
     """
 
-    def __init__(self, arrays: Arrays, part: slice = EVERYTHING) -> None:
+    def __init__(self, arrays: Arrays, part: slice) -> None:
         self._weights = torch.from_numpy(arrays.weights[part])
         self._mean = torch.from_numpy(arrays.mean[part])
         self._square = torch.from_numpy(arrays.square[part])
@@ -61,12 +59,12 @@ class FlatAdam:
     def step(
         self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
     ) -> None:
-        """Make this copy out of another one: one step on.
+        """Write the result of one step from another copy into this copy.
 
         Args:
             old: the other copy, which stays as it is.
             gradient: of the part, float32.
-            steps_before: t - 1, the steps behind its moments.
+            steps_before: t - 1, the number of steps in the other copy's moments.
             learning_rate: alpha.
         """
         if _ADAM is None:
@@ -74,7 +72,7 @@ class FlatAdam:
             return
         steps = steps_before + 1
         job = _Job(
-            old._places(), self._places(), gradient.data_ptr(), gradient.numel(), 1.0 - BETA1,
+            old._addresses(), self._addresses(), gradient.data_ptr(), gradient.numel(), 1.0 - BETA1,
             BETA2, 1.0 - BETA2, learning_rate / (1.0 - BETA1**steps),
             1.0 / math.sqrt(1.0 - BETA2**steps), EPSILON,
         )
@@ -92,7 +90,7 @@ class FlatAdam:
             weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
         )
 
-    def _places(self) -> _Copy:
+    def _addresses(self) -> _Copy:
         arrays = self._weights, self._mean, self._square
         return _Copy(*(each.data_ptr() for each in arrays))
 
@@ -101,7 +99,7 @@ def clip_(gradient: Tensor, limit: float) -> float:
     """Scale a gradient (n,) down to a largest norm, in place; 0: no limit.
 
     Returns:
-        The norm before; not finite if any value is not.
+        The norm before clipping; not finite if any value is not finite.
     """
     norm = float(torch.linalg.vector_norm(gradient))
     if 0.0 < limit < norm < float("inf"):

@@ -1,4 +1,4 @@
-"""The precision in which learners compute: measured by the first of them, the same for all."""
+"""The precision in which all learners compute: measured by the first of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class AgreedPrecision:
-    """One learner's part in it.
+    """Lets one learner choose the precision for all, or take over the choice of another one.
 
     Args:
         context: of the worker process; its record shows precision and loss scale.
-        update: what is computed.
-        turns: hold the apply lock, under which the precision is chosen.
+        update: the update whose precision is set.
+        turns: give the apply lock, under which the precision is chosen.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class AgreedPrecision:
         self._agreed = False
 
     def follow(self) -> None:
-        """Compute in the precision that has been chosen, if one has."""
+        """Compute in the precision that has been chosen, if any has."""
         chosen, algorithm = self._update.state.precision.chosen, self._update.algorithm
         if chosen and self._is_auto():
             algorithm.precision = LEARNING_PRECISIONS[chosen - 1]
@@ -39,7 +39,11 @@ class AgreedPrecision:
         self.note_scale(loss_scale_of(self._update.state.progress))
 
     def agree(self, size: int) -> None:
-        """Before its first update, a learner measures what is fastest, if no other one has."""
+        """Before the first update: measure which precision is fastest, unless another learner has.
+
+        Args:
+            size: transitions of the update.
+        """
         if self._agreed:
             return
         with self._turns.hold():
@@ -49,7 +53,7 @@ class AgreedPrecision:
         self._agreed = True
 
     def note_scale(self, scale: LossScale) -> None:
-        """Show what losses are multiplied by."""
+        """Show the loss scale in the metrics."""
         scaled = self._update.algorithm.precision == "float16"
         self._context.record.loss_scale = scale.value if scaled else 0.0
 
@@ -57,7 +61,7 @@ class AgreedPrecision:
         return self._context.desired.learning.precision == "auto"
 
     def _choose(self, size: int) -> None:
-        """Measure which precision is the fastest, for all learners. Under the apply lock."""
+        """Measure which precision is the fastest, and choose it for all learners."""
         learning = self._context.desired.learning
         measured = self._update.measure_precisions(
             lambda count: blank(self._context.blueprint, learning, count), size,

@@ -1,4 +1,4 @@
-"""What learning begins with: the network of a run, its first weights, the first shared state."""
+"""The beginning of learning: the network of a run, its first weights, the first shared state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_network(config: Config, blueprint: Blueprint) -> nn.Module:
-    """What is learned in a run: the same random weights in every process."""
+    """The network that a run learns, with the same random weights in every process."""
     torch.manual_seed(config.run.seed)
     return build_learned(
         config.policy, input_space(blueprint), blueprint.action_space, config.learning
@@ -32,12 +32,12 @@ def build_network(config: Config, blueprint: Blueprint) -> nn.Module:
 
 
 def publish_initial(world: World, config: Config, resume: Path | None) -> None:
-    """Publish the weights to act with: resumed, or random.
+    """Publish the first weights to act with: those of a checkpoint, or random ones.
 
     Args:
-        world: whose weight buffers are filled.
+        world: the shared memory whose weight buffers are filled.
         config: names the network and the seed.
-        resume: a checkpoint. If None, random weights.
+        resume: the checkpoint. If None, the weights are random.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
@@ -53,7 +53,7 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
 
 
 def publish_if_nobody_has(context: WorkerContext[LearnerRecord]) -> None:
-    """Publish the first weights; acting waits for them, and need not wait for anything else."""
+    """Publish the first weights unless another process has; acting waits for nothing else."""
     world = context.world
     if not world.weights.number:
         with world.turns.hold(context.clock, context.beat):
@@ -67,8 +67,9 @@ def first_state(
     """The shared state that belongs to the published weights.
 
     Args:
-        network: as `build_network` gives it; what is not published begins like this.
-        world: whose weights are published.
+        network: as `build_network` gives it; the initial values of parameters that are not
+            published.
+        world: the shared memory with the published weights.
         config: of the run.
         resume: the checkpoint that the run resumes from. Its moments and target are taken over if
             its weights are those that are published.

@@ -1,4 +1,4 @@
-"""When a learner writes checkpoints, and what it tells of them."""
+"""When a learner writes checkpoints, and which events it sends about them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
 
 COPIES = 3
-"""Of what is learned, in memory while it is written: one of ours, two of the library's."""
+"""Copies of the learned state in memory while it is written: ours, and two of safetensors."""
 LIVE_EPISODES = 20
-"""The newest ones, whose mean counts where nothing is evaluated."""
+"""The number of newest episodes whose mean return is the score if there are no evaluations."""
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a run, in the learner that comes first in the ring.
+    """Writes the checkpoints of a run, in the learner with the lowest number.
 
     Args:
         context: of the worker process.
-        update: holds what is learned.
-        turns: the way to the apply lock.
+        update: holds the learned state.
+        turns: give the apply lock.
     """
 
     def __init__(
@@ -44,25 +44,17 @@ class CheckpointWriter:
 
     @property
     def due(self) -> bool:
-        """Whether its period is over, or somebody has asked for one."""
+        """Whether the period is over, or a checkpoint was requested."""
         context = self._context
         asked = context.desired.checkpoint > self._update.state.checkpoints.served
         return asked or context.clock.now() >= self._next
 
-    def write_if_due(self) -> None:
-        """Write one if it is time."""
-        if self.due:
-            self.write()
-
     def refuse(self, reason: str) -> None:
-        """Say that there is none this time."""
-        self._context.record.checkpoint_failures += 1
-        asked = self._context.desired.checkpoint
-        self._context.event("checkpoint_failed", reason=reason, request=asked)
-        self._done(asked)
+        """Report that a checkpoint that was due is not written."""
+        self._fail(self._context.desired.checkpoint, reason)
 
     def write(self) -> None:
-        """Write one, if this is the learner that writes them; a failure is an event."""
+        """Write a checkpoint if this learner is the one that writes them; a failure is an event."""
         context, record = self._context, self._context.record
         if context.index != min(context.desired.learner_ring, default=0):
             return
@@ -73,7 +65,7 @@ class CheckpointWriter:
             path, updates = self._save()
         except (checkpoints.CheckpointError, MemoryError) as error:
             # Python's own MemoryError has no text.
-            self.refuse(str(error) or "out of memory")
+            self._fail(asked, str(error) or "out of memory")
         else:
             seconds = context.clock.now() - started
             record.checkpoints += 1
@@ -81,20 +73,25 @@ class CheckpointWriter:
                 "checkpoint", file=path.name, updates=updates, request=asked,
                 seconds=round(seconds, 3),
             )
+            self._done(asked)
         finally:
             record.writing = 0
+
+    def _fail(self, asked: int, reason: str) -> None:
+        self._context.record.checkpoint_failures += 1
+        self._context.event("checkpoint_failed", reason=reason, request=asked)
         self._done(asked)
 
     def _done(self, asked: int) -> None:
-        """The request is answered, and the next period begins."""
+        """Mark the request as answered, and begin the next period."""
         self._update.state.checkpoints.served = asked
         self._next = self._context.clock.now() + self._every_s
         self._context.beat()
 
     def _save(self) -> tuple[Path, int]:
-        """Publish and save the shared state; the file, and the updates behind it."""
+        """Publish and save the shared state; returns the file, and the number of its updates."""
         context, update = self._context, self._update
-        # safetensors ends the process where memory is refused to it.
+        # If it gets no memory, safetensors ends the process.
         ask_for(COPIES * states.snapshot_bytes(update.state))
         with self._turns.hold():
             update.publish()
@@ -105,7 +102,7 @@ class CheckpointWriter:
         arrays = states.to_arrays(
             snapshot, context.blueprint.learned_tensors, update.algorithm.network
         )
-        # What the run is made of, with the settings in force now.
+        # In place of the settings that the run was started with, those in force now.
         settings = {"config": context.world.status.read().get("config", {})}
         saved = checkpoints.Checkpoint(
             self._signature, checkpoints.Counters(progress.updates, progress.samples, version),
@@ -120,7 +117,7 @@ class CheckpointWriter:
 
 
 def note_version(context: WorkerContext[LearnerRecord]) -> int:
-    """Put the version of the published weights in the metrics."""
+    """Put the version of the published weights into the metrics, and return it."""
     info = context.world.weights.info()
     version = 0 if info is None else info.version
     context.record.weights_version = version
@@ -128,14 +125,14 @@ def note_version(context: WorkerContext[LearnerRecord]) -> int:
 
 
 def score(metrics: ProcessMetrics) -> checkpoints.Score | None:
-    """The mean return of the last evaluation, else of the last `LIVE_EPISODES` on the wall clock.
+    """The mean return of the last evaluation, or else of the last `LIVE_EPISODES` live episodes.
 
     None while there have been too few episodes.
     """
     evaluation = metrics.evaluation
     if evaluation.evaluations:
-        each = evaluation.episodes // evaluation.evaluations
-        return checkpoints.Score(evaluation.mean_return, each, "evaluation")
+        episodes = evaluation.episodes // evaluation.evaluations
+        return checkpoints.Score(evaluation.mean_return, episodes, "evaluation")
     returns = metrics.environment.episodes.newest(LIVE_EPISODES)["return"]
     if len(returns) < LIVE_EPISODES or not np.isfinite(returns).all():
         return None

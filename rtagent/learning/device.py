@@ -1,16 +1,17 @@
-"""Where a learner computes: on the processor, or on a GPU beside the weights that all share.
+"""Where a learner computes: on the processor, or on a GPU.
 
-Learners meet in the host's memory (`memory/learner_state.py`), wherever they compute. One on a GPU
-has its networks there: new weights come in one copy, the gradient leaves in one, and Adam steps on
-the host. On the processor nothing is copied: what is to be moved is given back as it is.
+All learners share their state in the host's memory (`memory/learner_state.py`), wherever they
+compute. A learner on a GPU has its networks there: the weights are copied there in one piece, the
+gradient is copied back in one piece, and Adam steps on the host. On the processor nothing is
+copied: each method returns what it was given.
 
-Why it is correct. CUDA is initialised by `Device.of`, so in the learner's own process, long after
-the fork. A batch is copied on a stream of its own, beside the passes of the batch before, and
-whoever sends it waits until it is there: no stream has to wait for another, and host memory may be
-filled again. The allocator may give the copying stream memory that a dropped batch had, whatever
-other streams still read; but an update ends with its gradient on the host, so after all that it
-has begun, and only then lets go of its batch. What an update that failed may still read is thrown
-away.
+Why it is correct. `Device.of` initialises CUDA, so it happens in the learner's own process, long
+after the fork. A batch is copied on a stream of its own, while the passes of the batch before run,
+and the thread that sends it waits until the copy is done: no stream has to wait for another, and
+the host memory may be filled again. The allocator may give the copying stream the memory of a
+dropped batch while other streams still read it; but an update ends with its gradient on the host,
+so after everything that it has begun, and only then drops its batch. After an update that failed,
+what may still be read is thrown away.
 """
 
 from __future__ import annotations
@@ -39,11 +40,8 @@ class Device:
 
     Args:
         device: of the networks.
-        copying: gives a context at whose end the copies begun in it are done. If None, the device
+        copying: makes a context at whose end all copies begun in it are done. If None, the device
             is the processor, and nothing is copied.
-
-    Attributes:
-        device: as above.
     """
 
     def __init__(self, device: torch.device, copying: Copying | None = None) -> None:
@@ -52,10 +50,10 @@ class Device:
 
     @classmethod
     def of(cls, learning: LearningConfig) -> Device:
-        """The device of a configuration, ready for use.
+        """The configured device, ready for use.
 
         Raises:
-            UserError: it is not there.
+            UserError: this machine does not have it.
         """
         device = usable_device(learning.device, "learning.device")
         if device.type == "cpu":
@@ -66,13 +64,13 @@ class Device:
 
     @property
     def apart(self) -> bool:
-        """Whether its memory is not the host's."""
+        """Whether the device has its own memory, apart from the host's."""
         return self._copying is not None
 
     # ---- memory
 
     def host_memory(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Undefined values on the host, pinned where a GPU copies from there."""
+        """An uninitialised array on the host; pinned if a GPU copies from it."""
         if self.device.type == "cpu":
             return np.empty(shape, dtype)
         count = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -80,25 +78,28 @@ class Device:
         return pinned.view(dtype).reshape(shape)
 
     def beside(self, values: Tensor) -> Tensor:
-        """An array like one of the host; itself on the processor."""
+        """An uninitialised tensor on the device like one on the host; on the processor, that one.
+
+        `fetch` copies it back.
+        """
         return torch.empty_like(values, device=self.device) if self.apart else values
 
     # ---- copies, which are done when a call returns
 
     def upload(self, values: Floats) -> Tensor:
-        """Values of the host."""
+        """Copy values of the host to the device."""
         host = torch.from_numpy(values)
         return host.to(self.device, copy=True) if self.apart else host
 
     def fetch(self, values: Tensor, out: Tensor) -> None:
-        """Bring what lies `beside` an array of the host into it."""
+        """Copy what `beside` gave back into the host's tensor that it was made for."""
         if self.apart:
             out.copy_(values)
 
     def send(self, batch: Batch) -> Batch:
-        """A batch, where it is computed on; it may have been sent before.
+        """Copy a batch to the device, unless it is there.
 
-        What are views of the same memory, as states and successors are, is copied once.
+        Memory of which several tensors are views, as of states and successors, is copied once.
         """
         if self._copying is None or batch.sent:
             return batch
@@ -118,24 +119,27 @@ class Device:
         }
         return replace(batch, **sent, sent=True)
 
-    # ---- time and chance
+    # ---- time and random numbers
 
     def now(self) -> float:
-        """Seconds, with all that was begun done: the thread's own on the processor."""
+        """A time in seconds, taken when all work on the device is done.
+
+        On the processor it is the thread's processor time, for what other processes take must not
+        count.
+        """
         if not self.apart:
-            # What other processes take does not count.
             return time.thread_time()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def generator(self, seed: int) -> torch.Generator:
-        """Of what is drawn there."""
+        """A source of random numbers on the device."""
         return torch.Generator(self.device).manual_seed(seed)
 
 
 def _view(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The contiguous memory that a tensor is a view of, and the tensor as such a view."""
+    """The contiguous memory that a tensor is a view of, and the tensor, as a view of it."""
     memory = values if values._base is None else values._base
     if not memory.is_contiguous():
         memory = values = values.contiguous()
@@ -146,7 +150,7 @@ def _view(values: Tensor) -> tuple[Tensor, Tensor]:
 def _copied_on(stream: torch.cuda.Stream) -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
-        # One that sleeps until it has happened; to wait for a stream would spin.
+        # A blocking event sleeps until it has happened; to wait for the stream itself would spin.
         done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         done.record(stream)
     done.synchronize()

@@ -1,19 +1,19 @@
-"""How many learners it takes: pure functions of times."""
+"""How many learners a run needs."""
 
 from __future__ import annotations
 
 from math import ceil
 
 TOLERANCE = 1e-9
-"""Rounding must not ask for one learner more."""
+"""Subtracted before rounding up, so that a rounding error does not add a learner."""
 
 
 def learners_needed(gradient_s: float, apply_s: float, tick_s: float) -> int | None:
-    """Round-robin learners that make one update on every tick.
+    """The number of round-robin learners that make one update on every tick.
 
     N learners make min(N / (tau_L + tau_apply), 1 / tau_apply) updates per second, for gradients
-    are computed side by side and applied one after the other (Realtime RL, appendix A, with the
-    time to apply counted); N = ceil((tau_L + tau_apply) / tau_M).
+    are computed in parallel and applied one after the other (Riemer et al., Realtime Reinforcement
+    Learning, appendix A, with the time to apply added); so N = ceil((tau_L + tau_apply) / tau_M).
 
     Args:
         gradient_s: tau_L, seconds for one gradient.

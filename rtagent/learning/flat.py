@@ -9,9 +9,9 @@ from rtagent.policy import networks
 
 
 class FlatNetwork:
-    """A module whose floating point state is read from, and whose gradient goes to, flat arrays.
+    """Copies floating point state into a module, and its gradient out, as flat arrays.
 
-    The order is that of the weight buffers (`networks.float_state`).
+    The order of the values is that of the weight buffers (`networks.float_state`).
 
     Args:
         module: its tensors must stay where they are.
@@ -35,21 +35,21 @@ class FlatNetwork:
 
     def gradient_into(self, out: Tensor, factor: float = 1.0) -> None:
         """Copy the gradient, times a factor, into a flat array (size,): 0 where there is none."""
-        filled, slopes = [], []
+        filled, gradients = [], []
         for piece, parameter in zip(self._pieces(out), self._parameters, strict=True):
             if parameter is None or parameter.grad is None:
                 piece.zero_()
             else:
                 filled.append(piece)
-                slopes.append(parameter.grad)
+                gradients.append(parameter.grad)
         if filled:
             # In one call: most pieces are so small that each call would cost more than the copy.
-            torch._foreach_copy_(filled, slopes)
+            torch._foreach_copy_(filled, gradients)
         if factor != 1.0:
             out.mul_(factor)
 
     def statistics_into(self, out: Tensor) -> None:
-        """Copy what is not learned by gradient (a normalisation's averages) into a flat array."""
+        """Copy state without gradients, such as a normalisation's averages, into a flat array."""
         pieces = zip(self._pieces(out), self._tensors, self._parameters, strict=True)
         for piece, tensor, parameter in pieces:
             if parameter is None:

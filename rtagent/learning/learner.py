@@ -1,9 +1,9 @@
 """A learner process: sample, compute a gradient, apply it in turn, write checkpoints.
 
-What an update is stands in `shared_update.py` and `algorithms/`, what learning begins with in
-`beginning.py`, whose turn it is in `memory/turns.py`; this module decides when. Acting never waits
-for anything here: weights leave through the published buffers, and a learner that dies leaves the
-newest ones.
+This module decides when each of these happens. The update itself is in `shared_update.py` and
+`algorithms/`, the beginning of learning in `beginning.py`, the order of the learners in
+`memory/turns.py`. Acting never waits for a learner: it reads the published weights, and those stay
+if a learner dies.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
 IDLE_S = 0.02
 """Longest wait between two looks at the world."""
 MARK_EVERY_S = 0.25
-"""Seconds between two notes of how many gradients were applied, for the rate of updates."""
+"""Seconds between two records of the number of applied gradients, for the rate of updates."""
 SHRUNK = 4
-"""Memory is given back when batches are less than this part of what they were; R3 swings by 2."""
+"""Memory is given back when a batch is smaller than the largest batch by more than this factor; R3
+often changes the batch size by a factor of 2."""
 STREAM = 0x74643321
-"""Keeps the noise of target actions apart from the choice of transitions."""
+"""Part of the seed of the algorithm's noise, so that it differs from the seed of the sampling."""
 
 
 def run(context: WorkerContext[LearnerRecord]) -> None:
@@ -63,10 +64,10 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
 
 @dataclass(frozen=True)
 class Computed:
-    """A gradient that is ready to be applied, and its batch, valid until the next one.
+    """A gradient that is ready to be applied, and its batch; both are valid until the next one.
 
     Attributes:
-        taken_s: seconds that it took.
+        taken_s: seconds that the computation took.
     """
 
     batch: Batch
@@ -127,34 +128,35 @@ class Learner:
                 self._note_rate()
                 if not self._learn_in_turn():
                     clock.sleep_until(clock.now() + IDLE_S)
-                checkpoints.write_if_due()
+                if checkpoints.due:
+                    checkpoints.write()
         finally:
             self._prefetcher.close()
             self._placing.close()
         checkpoints.write()
 
     def new_checkpoint_writer(self) -> CheckpointWriter:
-        """Writes what this learner and the others have learned."""
+        """The writer of this run's checkpoints in this learner."""
         return CheckpointWriter(self._context, self._update, self._turns)
 
     # ---- before the first update
 
     def begin(self) -> None:
-        """Take over the shared state, and make ready to learn."""
-        # A predecessor may have been killed while it wrote.
+        """Take over the shared state, and prepare everything that the first update needs."""
+        # The process before this one may have been killed while it wrote a checkpoint.
         self._record.writing = 0
         self._take_over()
         self._warm_up()
         self._prefetcher = self._new_prefetcher()
 
     def _take_over(self) -> None:
-        """Make the shared state out of what is published, if nobody has yet."""
+        """Create the shared state from the published weights, unless another learner has."""
         context, state = self._context, self._update.state
         with self._turns.hold():
             if not state.number:
                 network = self._update.algorithm.network
-                begun = first_state(network, context.world, context.config, context.resume)
-                states.put(begun, state)
+                first = first_state(network, context.world, context.config, context.resume)
+                states.put(first, state)
         progress = state.progress
         self._record.updates = progress.updates
         self._record.samples_consumed = progress.samples
@@ -164,29 +166,26 @@ class Learner:
         rng = np.random.default_rng(self._seeds())
         algorithm, world = self._update.algorithm, self._context.world
         if isinstance(algorithm, PolicyGradient):
-            rollouts = Rollouts(
-                world.frames, world.ledger, self._learning, self._context.event
-            )
-            return OnPolicyBatches(rollouts, algorithm, self._prepare, rng)
+            rollouts = Rollouts(world.frames, world.ledger, self._learning, self._context.event)
+
+            def prepare(stretch: Stretch) -> Batch:
+                # Advantages are computed with the newest weights.
+                self._update.refresh()
+                return algorithm.prepare(stretch)
+
+            return OnPolicyBatches(rollouts, algorithm, prepare, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)
 
-    def _prepare(self, stretch: Stretch) -> Batch:
-        """Advantages by the newest weights."""
-        algorithm = self._update.algorithm
-        assert isinstance(algorithm, PolicyGradient)
-        self._update.refresh()
-        return algorithm.prepare(stretch)
-
     def _generator(self) -> torch.Generator:
-        """Of what the algorithm draws; learners that drew the same would learn less."""
-        drawn = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
-        return self._device.generator(int(drawn[0]))
+        """The source of the algorithm's noise; each learner draws different noise."""
+        seed = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
+        return self._device.generator(int(seed[0]))
 
     def _seeds(self) -> list[int]:
         return [self._context.config.run.seed, self._context.index, self._record.updates]
 
     def _warm_up(self) -> None:
-        """Compute a gradient without applying it: first calls are slow, and memory is measured."""
+        """Compute gradients without applying them: the first calls are slow, and measure memory."""
         self._update.refresh()
         self._precision.follow()
         size = self._learning.update_size
@@ -204,22 +203,22 @@ class Learner:
         self._context.beat()
 
     def _measure_batch(self, size: int) -> int:
-        """Bytes that learning from batches of a size needs, beyond what the process has anyway."""
+        """The bytes that learning from batches of a size needs, beyond what the process has."""
         batch = blank(self._context.blueprint, self._learning, size)
         self._context.beat()
         self._update.compute(batch, 0, whole=True)
         peak = measure_peak(lambda: self._update.compute(batch, 0, whole=True))
-        # Beside the batch in use there are those that are ready, and one that is being made.
+        # The batch in use, the batches that are ready, and the batch that is being made.
         batches = self._learning.prefetch + 2
         return peak + batches * sum(each.nbytes for each in (*batch.inputs, *batch.next_inputs))
 
     # ---- one update
 
     def _learn_in_turn(self) -> bool:
-        """An attempt at an update; where acting waits for it, one for each action.
+        """Try to make one update; if acting waits for learning, try once for each action.
 
         Returns:
-            Whether to go on at once.
+            Whether the loop may go on without a pause.
         """
         if not self._context.desired.inference.sequential:
             return self._learn()
@@ -231,18 +230,18 @@ class Learner:
         return True
 
     def _learn(self) -> bool:
-        """One update if it is time for one; whether it was."""
+        """Make an update if it is time for one; returns whether one was applied."""
         computed = self.compute()
         return computed is not None and self.apply(computed)
 
     def compute(self) -> Computed | None:
-        """The gradient of a batch, if it is time for an update and there is one."""
+        """The gradient of a batch, if it is time for an update and a batch is ready."""
         if not self._may_update():
             return None
         size, clock = self._keeper.batch_size(self._context.desired), self._context.clock
         try:
             self._release_after(size)
-            # While the prefetcher is asked for no more than it has.
+            # Before the prefetcher is asked for a larger batch than it has memory for.
             self._memory.require(size)
             self._precision.agree(size)
             self._place(size)
@@ -258,12 +257,14 @@ class Learner:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or size == 1:
                 raise
-            self._recover_memory(size)
+            self._prefetcher.close()
+            self._note_out_of_memory(size)
+            self._prefetcher = self._new_prefetcher()
             return None
         return Computed(batch, gradient, taken_s)
 
     def apply(self, computed: Computed) -> bool:
-        """Apply a gradient when its turn has come; False if it never does."""
+        """Apply a gradient when its turn has come; False if its turn does not come."""
         self._beat()
         if not self._turns.enter():
             return False
@@ -272,7 +273,7 @@ class Learner:
             self._finish(computed.gradient)
             batches = self._prefetcher
             if isinstance(batches, OnPolicyBatches) and batches.stretch_is_done:
-                # The next stretch is acted by all that was learned from this one.
+                # So that acting uses all that was learned from this stretch in the next one.
                 self._update.publish_if_newer()
         finally:
             self._turns.leave()
@@ -283,8 +284,9 @@ class Learner:
         return True
 
     def _place(self, size: int) -> None:
-        """Plan a new batch size, if that is wanted; a plan needs more memory than none."""
+        """Plan the steps of a new batch size, if placement is on."""
         if self._placing.prepare(size):
+            # A step with a plan needs more memory than one without.
             self._memory.measure(size)
         self._record.placement = PLACEMENTS.index(self._placing.state)
 
@@ -301,7 +303,7 @@ class Learner:
         return self._prefetcher.take(size, IDLE_S, beta)
 
     def _finish(self, gradient: Gradient) -> None:
-        """Apply a gradient whose turn it is, unless it is too stale or not finite."""
+        """Apply a gradient in its turn, unless it is too stale or not finite."""
         context, record, update = self._context, self._record, self._update
         stale = update.staleness(gradient)
         if gradient.overflowed:
@@ -341,36 +343,31 @@ class Learner:
             )
 
     def _release_after(self, size: int) -> None:
-        """Give back what larger batches have left, if this one is far smaller."""
+        """Give back the memory of larger batches, if a batch of this size is far smaller."""
         if SHRUNK * size < self._largest_batch:
             release()
             self._largest_batch = size
         self._largest_batch = max(size, self._largest_batch)
 
-    def _recover_memory(self, size: int) -> None:
-        """Give back what can be given, and go on with half the batch."""
-        self._prefetcher.close()
-        self._note_out_of_memory(size)
-        self._prefetcher = self._new_prefetcher()
-
     def _note_out_of_memory(self, size: int) -> None:
-        self._update.forget_gradient()
+        """Give back unused memory, and halve the largest batch size."""
+        self._update.algorithm.network.zero_grad(set_to_none=True)
         release()
         with self._turns.hold():
             self._keeper.note_out_of_memory(int(self._context.clock.now() * NANO), size)
         self._record.out_of_memory += 1
         self._context.event("out_of_memory", batch_size=size, next_batch_size=max(1, size // 2))
 
-    # ---- being one of several
+    # ---- one of several learners
 
     def _beat(self) -> bool:
-        """Stamp the heartbeat; whether to go on."""
+        """Update the heartbeat; returns whether to go on."""
         context = self._context
         context.beat()
         return not context.stopping and context.index < context.desired.learning.processes
 
     def _ring(self) -> list[int]:
-        """The learners that take turns now; one that writes a checkpoint holds nobody up."""
+        """The learners that take turns now: those that are not writing a checkpoint."""
         learners = self._context.world.metrics.learners
         ring = self._context.desired.learner_ring
         return [index for index in ring if not learners[index].writing]

@@ -1,4 +1,4 @@
-"""The prefetcher's place, for algorithms that learn from what the policy has just done."""
+"""Batches of on-policy algorithms; used like a `Prefetcher`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class OnPolicyBatches:
 
     Args:
         rollouts: used by nobody else.
-        algorithm: says which decisions each update is for.
-        prepare: brings the algorithm up to date, and lets it prepare a stretch.
+        algorithm: decides which decisions each update is for.
+        prepare: loads the newest weights, and lets the algorithm prepare a stretch.
         rng: source of randomness.
     """
 
@@ -32,18 +32,18 @@ class OnPolicyBatches:
     ) -> None:
         self._rollouts, self._algorithm, self._prepare = rollouts, algorithm, prepare
         self._rng = rng
-        self._whole: Batch | None = None
+        self._stretch: Batch | None = None
         self._parts: deque[Ints] = deque()
 
     @property
     def stretch_is_done(self) -> bool:
         """Whether the batch taken last was the last one of its stretch."""
-        return self._whole is not None and not self._parts
+        return self._stretch is not None and not self._parts
 
     def take(self, count: int, timeout: float, beta: float = 1.0) -> Batch | None:
-        """The next batch, of at most so many transitions; None until the next stretch is there.
+        """The next batch, of at most `count` transitions; None until the next stretch is complete.
 
-        Time limit and importance weights are the prefetcher's; there is nothing to wait for here.
+        It never waits, and has no importance weights, so `timeout` and `beta` are not used.
         """
         if not self._parts:
             self._rollouts.refresh()
@@ -51,21 +51,21 @@ class OnPolicyBatches:
             stretch = self._rollouts.newest(decisions)
             if stretch is None:
                 return None
-            self._whole = self._prepare(stretch)
+            self._stretch = self._prepare(stretch)
             self._parts.extend(self._algorithm.updates_of(decisions, count, self._rng))
-        assert self._whole is not None
+        assert self._stretch is not None
         part = self._parts.popleft()
         if len(part) > count:
-            # Batches have become smaller since the stretch was cut.
+            # The batch size has been reduced since the stretch was cut.
             self._parts.appendleft(part[count:])
-        return part_of(self._whole, part[:count])
+        return part_of(self._stretch, part[:count])
 
     def close(self) -> None:
-        """Nothing runs in the background."""
+        """Does nothing, for there is no thread to end."""
 
 
 def part_of(batch: Batch, positions: Ints) -> Batch:
-    """Some transitions of a batch, copied."""
+    """A copy of the transitions at some positions of a batch."""
     chosen, count = torch.from_numpy(positions), len(batch.actions)
     parts: dict[str, Any] = {
         field.name: value[chosen]

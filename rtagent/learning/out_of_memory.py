@@ -1,7 +1,7 @@
-"""Running out of memory without dying of it: recognise it, give back what can be given, measure.
+"""Surviving a lack of memory: recognise its errors, give back unused memory, measure peaks.
 
-torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides. Giving
-back is complete where malloc has one arena, as it has in every worker (`processes/launch.py`).
+torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides. All
+unused memory can be given back if malloc has one arena, as in every worker (`processes/launch.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 SAMPLING_S = 0.0005
 _RESET_PEAK = "5"
-"""What `clear_refs` takes for: the peak begins anew (man 5 proc)."""
+"""Written to `clear_refs`, it resets the peak (man 5 proc)."""
 _TEXTS = (
     "can't allocate memory", "not enough memory", "cannot allocate memory",
     "could not create a memory object", "out of memory", "bad_alloc",
@@ -26,12 +26,12 @@ _TEXTS = (
 )
 """In errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN."""
 _NO_PRIMITIVE = "could not create a primitive"
-"""All that oneDNN says where it got no memory for the code of an operation. What it cannot compute
-at all has failed before, with a longer text (`... primitive descriptor for ...`)."""
+"""The whole message of oneDNN if it gets no memory for the code of an operation. An operation that
+it does not support fails with a longer message (`... primitive descriptor for ...`)."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had, on the processor or on a GPU."""
+    """Whether an error means that an allocation failed, on the processor or on a GPU."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error).lower()
@@ -51,10 +51,10 @@ def release() -> None:
 
 
 def ask_for(count: int) -> None:
-    """Make sure that memory can be had, without using any.
+    """Make sure that so many bytes could be allocated, without using any.
 
-    What is not in use is given back if that is what it takes. A cgroup's limit is met only by using
-    memory, and is not seen here: `r3/pressure.py` watches the pressure.
+    If they could not, unused memory is given back first. The limit of a control group is not seen
+    here, for it is reached only by using memory: `r3/pressure.py` watches it.
 
     Raises:
         MemoryError: so many bytes cannot be had.
@@ -74,14 +74,14 @@ def _map(count: int) -> None:
 
 
 def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) -> int:
-    """Memory that a call needs beyond what the process has, at its peak.
+    """The memory that a call needs at its peak, beyond what the process had before.
 
-    What malloc keeps for later is given back first, and so counts as needed. The kernel keeps the
-    peak itself; where it may not be reset, a thread looks every half millisecond instead.
+    Memory that malloc keeps for later is given back first, so that it counts if the call uses it.
+    The kernel records the peak; if it may not be reset, a thread samples every half millisecond.
 
     Args:
-        run: the call; it should have run once before, so that what it keeps is there.
-        process: its folder in /proc.
+        run: the call; it should have run once before, so that what it keeps is allocated.
+        process: the folder of this process in /proc.
 
     Returns:
         Bytes, at least 0; pages of shared memory that the call touches for the first time count.
@@ -100,12 +100,12 @@ def _sampled_peak(run: Callable[[], object], process: Path) -> int:
     before = _status(process, "VmRSS")
     peak, over = before, threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         nonlocal peak
         while not over.wait(SAMPLING_S):
             peak = max(peak, _status(process, "VmRSS"))
 
-    thread = threading.Thread(target=look, name="rtagent-peak", daemon=True)
+    thread = threading.Thread(target=sample, name="rtagent-peak", daemon=True)
     thread.start()
     try:
         run()

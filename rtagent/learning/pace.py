@@ -1,21 +1,22 @@
-"""How many updates a learner may make, and what follows from how many there have been."""
+"""How many updates a learner may make, and a schedule that follows from their number."""
 
 from __future__ import annotations
 
 from rtagent.config import LearningConfig
 
 CREDIT_TICKS = 60.0
-"""Ticks whose updates may be saved up."""
+"""Updates of so many ticks may be saved up."""
 
 
 class Pace:
-    """Credit of updates, which grows with the ticks.
+    """A credit of updates, which grows with the ticks of the run.
 
     Args:
-        ticks: of the run so far, which bring none.
+        ticks: of the run so far, which add nothing.
 
     Attributes:
-        credit: updates that may be made; none are ever owed, for without a bound none are earned.
+        credit: updates that may be made. It never falls below 0: updates that are made without a
+            bound are not owed later.
     """
 
     def __init__(self, ticks: int) -> None:
@@ -27,7 +28,7 @@ class Pace:
 
         Args:
             ticks: of the run so far.
-            rate: this learner's updates per tick; 0: as many as it can.
+            rate: this learner's updates per tick; 0: no bound.
         """
         earned = rate * (ticks - self._ticks)
         self.credit = min(self.credit + earned, max(1.0, rate * CREDIT_TICKS))
@@ -35,7 +36,7 @@ class Pace:
         return rate == 0.0 or self.credit >= 1.0
 
     def spend(self) -> None:
-        """One update was made."""
+        """Take one update from the credit."""
         self.credit = max(0.0, self.credit - 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Puts a plan to work in a learner's update, takes it back, and measures what it is worth."""
+"""Makes a learner's update follow a plan, or no plan again, and measures whether a plan helps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MS = 1e3
 WARM_UPS = 2
 LEAST_TURNS = 3
 TURN_S = 0.02
-"""So much processor time, but two steps in any case, an update has before it is the other one's
-turn. A learner has one update, whose weights stay in the caches; so the first step of a turn, which
-finds the other's there, is not counted."""
+"""Processor time of the steps that one update makes in a row before the other one's turn. The first
+step of a turn is not counted: the caches still hold the other update's weights, while a learner has
+one update, whose weights stay in the caches."""
 LEAST_IN_TURN = 2
 
 
@@ -36,8 +36,8 @@ class PlacedUpdate:
 
     Args:
         update: of an algorithm that can be placed.
-        placement: its plan.
-        core: the second one.
+        placement: the plan.
+        core: the second core.
     """
 
     def __init__(self, update: SharedUpdate, placement: Placement, core: SecondCore) -> None:
@@ -48,14 +48,15 @@ class PlacedUpdate:
         self._before = self._algorithm.precision
 
     def put_in_force(self) -> None:
-        """Run the steps from the next one on as planned."""
+        """Run all steps from the next one on as planned."""
         runner = self._runner
         self._layers = [
             SplitLayers(network, runner, runner.split) for network in self._algorithm.networks
         ]
         self._algorithm.runner = runner
         self._before = self._algorithm.precision
-        # What lies between the layers follows them; what lies before the first does not.
+        # Operations between layers have the precision of the layer before; those before the first
+        # layer have the algorithm's.
         self._algorithm.precision = cast(Precision, runner.inputs_in)
 
     def take_back(self) -> None:
@@ -68,13 +69,13 @@ class PlacedUpdate:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Milliseconds of steps.
+class StepTimes:
+    """Milliseconds of each step that was measured.
 
     Attributes:
-        planned: by the plan.
-        single: by that for one core.
-        busy: by the plan, of the first core's processor time alone.
+        planned: with the plan.
+        single: with the best plan for one core.
+        busy: with the plan, the first core's processor time alone.
     """
 
     planned: tuple[float, ...]
@@ -95,12 +96,12 @@ class Measured:
 def measure_plan(
     planned: SharedUpdate, single: SharedUpdate, batch: Batch, seconds: float, clock: Clock,
     on_progress: Callable[[float], None],
-) -> Measured:
-    """Some steps of each of two updates in turns, so that both see the same machine.
+) -> StepTimes:
+    """Measure some steps of two updates in turns, so that the machine is the same for both.
 
     Args:
         planned: with the plan in force.
-        single: with that for one core.
+        single: with the plan for one core in force.
         batch: transitions.
         seconds: about how long; some steps are made in any case.
         clock: of the process.
@@ -121,11 +122,11 @@ def measure_plan(
         on_progress(min(1.0, done))
         if turns >= LEAST_TURNS and done >= 1.0:
             both, busy = zip(*times[planned], strict=True)
-            return Measured(both, tuple(each for each, _ in times[single]), busy)
+            return StepTimes(both, tuple(each for each, _ in times[single]), busy)
 
 
 def _step(update: SharedUpdate, batch: Batch, clock: Clock) -> tuple[float, float]:
-    """Make a step; its milliseconds on the clock, and of this thread's processor time."""
+    """Make a step; returns its milliseconds on the clock, and of this thread's processor time."""
     before, computed = clock.now(), time.thread_time()
     update.step(batch)
     return MS * (clock.now() - before), MS * (time.thread_time() - computed)
@@ -135,8 +136,8 @@ def measure_placement(
     config: Config, blueprint: Blueprint, placement: Placement, seconds: float,
     on_progress: Callable[[float], None], clock: Clock | None = None,
     build: Build = build_network,
-) -> Measured:
-    """Measure a plan and the best one for a single core, on private weights in this process."""
+) -> StepTimes:
+    """Measure a plan and the best plan for one core, on private weights in this process."""
     batch = random_batch(blueprint, placement.profile.batch_size, config.run.seed)
     learning = whole_steps(config.learning)
     planned, single = (

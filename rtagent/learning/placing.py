@@ -1,8 +1,8 @@
-"""Plans the steps of a learner while it learns, and takes a plan back that does not pay.
+"""Plans the steps of a learner while it learns, and takes back a plan that is not faster.
 
-A batch size is profiled when it is first used, by the learner itself: it is the process that gives
-way to everybody else, so acting is not disturbed, and its heartbeat goes on. Whatever goes wrong
-here is told in an event, and the learner goes on without a plan.
+A batch size is profiled when it is first used, by the learner itself: it has the lowest priority of
+all processes, so acting is not disturbed, and its heartbeat goes on. If planning fails, an event
+says why, and the learner goes on without a plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rtagent.placement.step import Placement, place
 from rtagent.placement.trial import Trial
 
 PROFILE_S = 2.0
-"""How long the profile of a batch size takes, about."""
+"""About how long the profile of a batch size takes."""
 MS = 1e3
 
 
@@ -30,13 +30,13 @@ class Placing:
     """The plans of one learner, by batch size.
 
     Args:
-        update: whose steps are planned.
+        update: the update whose steps are planned.
         config: of the run; with learning.placement = "off" nothing is done.
         blueprint: shapes of the run.
         clock: of the process.
         ask: raises `MemoryError` unless a second network can compute a batch of a size, too.
         beat: called now and then while it measures.
-        event: tells the supervisor.
+        event: sends an event: event(kind, **details).
     """
 
     def __init__(
@@ -68,7 +68,11 @@ class Placing:
         return "two cores" if plan[1].planned else "taken back"
 
     def prepare(self, size: int) -> bool:
-        """Plan a batch size that is new; whether a plan was made, which is in force then."""
+        """Plan the steps of a new batch size.
+
+        Returns:
+            Whether a plan was made and put in force.
+        """
         if not self._wanted or size in self._plans or size in self._failed:
             return False
         self._size = size
@@ -81,17 +85,17 @@ class Placing:
         return True
 
     def begin(self, size: int) -> None:
-        """Before the gradient of a batch of a size: put in force what is best for it."""
+        """Put in force what is best for a batch size; called before each gradient."""
         if self._wanted:
             self._size = size
             plan = self._plans.get(size)
-            # Only whole steps are compared: where an actor waits, the others take less.
+            # Steps without the actor take less time, so only whole steps are compared.
             self._whole = self._update.whole
             follows = plan is not None and (plan[1].choose() if self._whole else plan[1].planned)
             self._put_in_force(plan[0] if plan is not None and follows else None)
 
     def end(self, seconds: float) -> None:
-        """After that gradient: what it took."""
+        """Note how long a gradient took; called after it."""
         plan = self._plans.get(self._size)
         if plan is None or not self._whole:
             return
@@ -103,7 +107,7 @@ class Placing:
             self._event(kind, batch_size=self._size)
 
     def close(self) -> None:
-        """Take back what is in force, and end the second thread."""
+        """Take back the plan in force, and end the second thread."""
         self._put_in_force(None)
         if self._core is not None:
             self._core.close()
@@ -125,7 +129,7 @@ class Placing:
         try:
             placement = self._plan(size)
         except Exception as error:
-            # Whatever a network does when its parts are measured, it can learn without a plan.
+            # A network whose parts cannot be measured can still learn without a plan.
             self._failed.add(size)
             self._event("placement_failed", batch_size=size, error=" ".join(str(error).split()))
             return
@@ -146,11 +150,8 @@ class Placing:
         profile = cache.read(key)
         if profile is None:
             profile = take_profile(
-                config, self._blueprint, size, PROFILE_S, self._note_progress, self._clock
+                config, self._blueprint, size, PROFILE_S, lambda done: self._beat(), self._clock
             )
             cache.write(key, profile)
         self._beat()
         return place(profile)
-
-    def _note_progress(self, done: float) -> None:
-        self._beat()

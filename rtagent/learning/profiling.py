@@ -1,8 +1,8 @@
-"""Takes the profile of a learning step: the parts of real updates on random transitions.
+"""Takes the profile of a learning step: the times of its parts, in updates on random transitions.
 
-Each precision is measured twice: alone, and while another thread runs the same network, so that the
-cores share memory as they will. Times are the processor's, so that what else runs here does not
-count. Nothing that others see is touched: the weights are private.
+The parts are measured twice in each precision: alone, and while another thread runs the same
+network, so that both cores share the memory as they will with a plan. Times are processor times, so
+that other programs do not count. The weights are private: nothing shared is changed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.errors import UserError
 from rtagent.learning.algorithms.algorithm import Placeable
+from rtagent.learning.algorithms.recurrent import RecurrentValueLearning
 from rtagent.learning.beginning import build_network
 from rtagent.learning.precision import computing, is_usable
 from rtagent.learning.replay.batch import Batch, empty_batch
@@ -42,7 +43,7 @@ from rtagent.policy.actor_critic import ActorCritic, acting_part
 from rtagent.policy.inputs import input_space
 
 WAYS = "whole", "alone", "beside"
-"""Of measuring a step: as it is; its parts; its parts beside a busy core."""
+"""How a step is measured: as a whole; by its parts; by its parts beside a busy core."""
 WARM_UPS = 2
 LEAST_STEPS = 3
 MOST_STEPS = 200
@@ -50,19 +51,17 @@ HANDOVERS = 25
 IDLE_S = 1e-3
 CAST_VALUES = 2**20
 
-
 Build = Callable[[Config, Blueprint], nn.Module]
-
-
-class NoProfile(UserError):
-    """The step of this algorithm or network cannot be measured part by part."""
 
 
 @dataclass
 class _Times:
-    """Of one precision: seconds of each part and of the whole in each step.
+    """Seconds of each part, and of the whole, in each step in one precision.
 
-    Some layers have a precision of their own, as heads do.
+    Attributes:
+        precisions: of each layer; some, as heads, always compute in float32.
+        parts: seconds of each part.
+        steps: seconds of all parts together.
     """
 
     precisions: dict[str, str] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class _Times:
 
 
 def profile_key(config: Config, blueprint: Blueprint, batch_size: int) -> str:
-    """What a profile depends on: processor, cores, torch, network, algorithm, batch size."""
+    """A key of everything a profile depends on: processor, cores, torch, network, and so on."""
     sizes = [(each.name, each.shape) for each in blueprint.learned_tensors]
     learning = config.learning
     return cache_key(
@@ -106,7 +105,7 @@ def usable_cores() -> int:
 
 
 def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
-    """What a step may compute in: what is configured, or all that the processor does fast."""
+    """The precisions that a plan may use: the configured one, or with "auto" all fast ones."""
     if learning.precision != "auto":
         return (learning.precision,)
     # The processor does float16 30 to 100 times slower than float32, and int8 has no gradient.
@@ -115,7 +114,7 @@ def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
 
 def take_profile(
     config: Config, blueprint: Blueprint, batch_size: int, seconds: float,
-    on_progress: Callable[[float], None], clock: Clock | None = None,
+    on_progress: Callable[[float], object], clock: Clock | None = None,
     build: Build = build_network,
 ) -> Profile:
     """Measure a step in this process.
@@ -124,13 +123,13 @@ def take_profile(
         config: network, algorithm, precision.
         blueprint: shapes of the run.
         batch_size: transitions.
-        seconds: how long, about; each precision gets its share, and some steps in any case.
+        seconds: about how long, for all precisions together; some steps are made in any case.
         on_progress: called with the fraction that is done.
         clock: if None, the monotonic one.
-        build: makes what is learned.
+        build: makes the network that is learned.
 
     Raises:
-        UserError: it cannot be taken, and why.
+        UserError: the step cannot be placed, or there is not enough memory.
     """
     clock = clock or MonotonicClock()
     _check_memory(blueprint)
@@ -141,13 +140,13 @@ def take_profile(
     rounds = [(each, way) for each in precisions for way in ways]
     measured: dict[tuple[str, str], _Times] = {}
     for number, (precision, way) in enumerate(rounds):
-        recorder = Recorder(partial(_waiting, handover_us) if way == "beside" else time.thread_time)
-        update = _update(config, build(config, blueprint), precision)
+        now = partial(_time_with_waits, handover_us) if way == "beside" else time.thread_time
+        recorder, update = Recorder(now), _update(config, build(config, blueprint), precision)
         if way != "whole":
-            _record(update, recorder)
-        told = partial(_tell, on_progress, number, len(rounds))
+            _record_parts(update, recorder)
+        report = partial(_report, on_progress, number, len(rounds))
         measured[precision, way] = _measure(
-            update, batch, recorder, seconds / len(rounds), clock, way == "beside", told
+            update, batch, recorder, seconds / len(rounds), clock, way == "beside", report
         )
     whole, alone = ({each: measured[each, way] for each in precisions} for way in WAYS[:2])
     shared = {each: measured.get((each, "beside"), alone[each]) for each in precisions}
@@ -165,7 +164,7 @@ def take_profile(
 
 
 def _check_memory(blueprint: Blueprint) -> None:
-    """That there is room for what an update works on."""
+    """Make sure that there is room for an update's private state."""
     check_memory({
         "learner": LearnerState.size(blueprint.learned_parameters),
         "weights": WeightBuffers.size(blueprint.parameters),
@@ -173,45 +172,52 @@ def _check_memory(blueprint: Blueprint) -> None:
 
 
 def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
-    """A learner's update, in memory of its own.
+    """A learner's update in private memory.
 
     Raises:
-        NoProfile: its algorithm cannot be placed.
+        UserError: its step cannot be placed.
     """
     learning = whole_steps(config.learning).model_copy(update={"precision": precision})
     update = SharedUpdate.private(network, learning)
+    if isinstance(update.algorithm, RecurrentValueLearning):
+        raise UserError(
+            f"policy.network = {config.policy.network!r}: a step of a recurrent network cannot be "
+            "placed; choose another network"
+        )
     if not isinstance(update.algorithm, Placeable):
-        raise NoProfile(
+        raise UserError(
             f"a step of {learning.algorithm} cannot be placed: those of dqn, double-dqn, c51, td3, "
             "ddpg and sac can"
         )
     return update
 
 
-def _record(update: SharedUpdate, recorder: Recorder) -> None:
-    """Time its parts."""
+def _record_parts(update: SharedUpdate, recorder: Recorder) -> None:
+    """Let a recorder run, and time, the parts of an update."""
     assert isinstance(update.algorithm, Placeable)
     update.algorithm.runner = recorder
     for network in update.algorithm.networks:
         SplitLayers(network, recorder)
 
 
-def _waiting(handover_us: float) -> float:
-    """The calling thread's processor time, and what it has waited for the other thread.
+def _time_with_waits(handover_us: float) -> float:
+    """The calling thread's processor time, plus its waits for the other thread; seconds.
 
-    Both need the interpreter's lock for every call of torch. How long a wait takes depends on what
-    else runs here, so they are counted, and each counts as long as it takes until a thread goes on.
+    Both threads need the interpreter's lock for every call of torch. The length of a wait depends
+    on what else runs on the machine, so waits are counted, and each counts as one handover.
     """
     waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
     return time.thread_time() + handover_us / US * waits
 
 
 def whole_steps(learning: LearningConfig) -> LearningConfig:
-    """The same, but every step is one of the actor, too: it is such steps that are planned."""
+    """The same settings, but with the actor in every step, for plans are made of whole steps."""
     return learning.model_copy(update={"policy_delay": 1})
 
 
-def _tell(on_progress: Callable[[float], None], number: int, rounds: int, done: float) -> None:
+def _report(
+    on_progress: Callable[[float], object], number: int, rounds: int, done: float
+) -> None:
     on_progress((number + done) / rounds)
 
 
@@ -242,7 +248,7 @@ def _measure(
 
 @contextmanager
 def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[None]:
-    """While the block lasts, another thread runs the target network again and again."""
+    """Let another thread run the target network again and again while the block lasts."""
     if not wanted:
         yield
         return
@@ -285,11 +291,11 @@ def _parts(
 
 
 def _handover_us(clock: Clock) -> float:
-    """Until another thread has begun with what it is given, waiting for its result included."""
+    """Microseconds to hand a call to another thread, or to get back its result."""
     core = SecondCore()
     times = []
     for _ in range(HANDOVERS):
-        # As in a step, the other core has been idle, and has to wake up.
+        # The other core becomes idle, as it does in a step, and has to wake up.
         clock.sleep_until(clock.now() + IDLE_S)
         before = clock.now()
         core.submit(clock.now).result()
@@ -299,7 +305,7 @@ def _handover_us(clock: Clock) -> float:
 
 
 def _cast_us_per_mb(clock: Clock) -> float:
-    """To bfloat16 and back, the mean of both."""
+    """Microseconds of a cast to bfloat16 or back, the mean of both, for 1 MiB of float32."""
     values = torch.zeros(CAST_VALUES)
     times = []
     for _ in range(WARM_UPS + LEAST_STEPS):
@@ -310,7 +316,7 @@ def _cast_us_per_mb(clock: Clock) -> float:
 
 
 def random_batch(blueprint: Blueprint, count: int, seed: int) -> Batch:
-    """Transitions of noise, which take as long as any others."""
+    """A batch of random noise, which takes as long as any other batch."""
     batch = empty_batch(blueprint, count)
     generator = torch.Generator().manual_seed(seed)
     frames = torch.empty_like(batch.observations)

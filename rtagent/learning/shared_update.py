@@ -1,13 +1,13 @@
-"""One learner's share in the common update: read weights, compute a gradient, apply it in turn.
+"""One learner's part of the common update: read weights, compute a gradient, apply it in turn.
 
 All learners work on one set of weights, one Adam and one target network, in shared memory
-(`memory/learner_state.py`). A gradient is computed on a private copy of the weights; how many
-updates others have applied since that copy was made is its staleness, which is counted, not
-assumed. `SharedUpdate.private` and `step` do the same where nobody else takes part.
+(`memory/learner_state.py`). A gradient is computed on a private copy of the weights. Its staleness
+is the number of updates that others have applied since that copy was made. `SharedUpdate.private`
+and `step` do the same for a single learner in private memory.
 
-An actor takes one step for several of its critics. Whether one is due follows from the shared
-state, and is asked twice: when a gradient is computed, which without the actor is cheaper, and when
-it is applied, for another learner may have made that step meanwhile.
+An actor may be updated only once in several updates of its critics. The shared state says whether
+its update is due. That is looked up twice: when a gradient is computed, for without the actor that
+is cheaper, and when it is applied, for another learner may have updated the actor meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rtagent.learning.flat import FlatNetwork
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
     LossScale,
-    Measured,
+    PrecisionTimes,
     fastest,
     has_convolutions,
     is_usable,
@@ -43,22 +43,22 @@ from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy.networks import flattened
 
 STALEST_IN_ROUNDS = 2
-"""A gradient that missed more updates than this many rounds of all learners is dropped."""
+"""A gradient is dropped if it is staler than this many updates of each learner."""
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient that waits for its turn; its values lie in the learner's flat array.
+    """A gradient that waits for its turn; its values are in `SharedUpdate.slope`.
 
     Attributes:
         loss: of the batch.
         norm: before clipping.
         errors: (B,) absolute errors, for the priorities.
-        updates: applied to the weights that it was computed on.
-        samples: transitions behind it.
-        acting: whether it has a part for what acts.
-        scale: what the loss was multiplied by; the gradient is divided by it again. If None,
-            by nothing.
+        updates: number of updates in the weights that it was computed on.
+        samples: transitions of the batch.
+        acting: whether it has a part for the acting part of the network.
+        scale: the loss scale, by which the gradient has been divided again. If None, there was
+            none.
     """
 
     loss: float
@@ -71,12 +71,12 @@ class Gradient:
 
     @property
     def finite(self) -> bool:
-        """Whether it can be applied."""
+        """Whether loss and gradient are finite, so that it can be applied."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
     @property
     def overflowed(self) -> bool:
-        """Whether it is the loss scale that was too large for it."""
+        """Whether the gradient is not finite because the loss scale was too large."""
         scaled = self.scale is not None and self.scale.exponent > LEAST_EXPONENT
         return scaled and math.isfinite(self.loss) and not math.isfinite(self.norm)
 
@@ -85,15 +85,15 @@ class SharedUpdate:
     """One learner's view of the shared weights.
 
     Args:
-        algorithm: computes gradients on its own network, which is overwritten here.
-        state: shared by all learners.
-        weights: where inference finds what is published.
+        algorithm: computes gradients on its own networks, whose weights are overwritten here.
+        state: the state that all learners share.
+        weights: the buffers in which weights are published for inference.
         learning: step size, clipping, target network, how often to publish.
         device: where the algorithm's networks are.
 
     Attributes:
-        learning: may be replaced by settings that have changed.
-        slope: (parameters,) the gradient computed last, clipped.
+        learning: may be replaced when settings change.
+        slope: (parameters,) the gradient that was computed last, clipped.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class SharedUpdate:
         cls, network: nn.Module, learning: LearningConfig,
         generator: torch.Generator | None = None, device: Device = HOST,
     ) -> SharedUpdate:
-        """An update of weights that nobody shares, which begins with those of a network.
+        """An update of a single learner, in private memory.
 
         Args:
-            network: as `beginning.build_network` gives it; for other weights, `load_flat` first.
+            network: as `beginning.build_network` gives it; learning begins with its weights.
             learning: as above.
             generator: as `algorithm_for` takes it.
             device: where the gradients are computed; the network is moved there.
@@ -137,11 +137,11 @@ class SharedUpdate:
         return cls(algorithm, state, WeightBuffers(published, acting), learning, device)
 
     def step(self, batch: Batch) -> Gradient:
-        """One whole update where no other learner can come between.
+        """Make one whole update of a single learner.
 
         Returns:
-            What was applied, unless it is not finite. The new weights are in `state.current`, and
-            in the network after `refresh`.
+            The gradient. It was applied if it is finite; the new weights are in `state.current`,
+            and in the network after `refresh`.
         """
         self.refresh()
         gradient = self.compute(batch, self.state.progress.updates)
@@ -154,7 +154,11 @@ class SharedUpdate:
     # ---- at any time
 
     def refresh(self) -> Progress | None:
-        """Take over the newest weights and target network; how far they are, None if lapped."""
+        """Load the newest weights and target network.
+
+        Returns:
+            The progress of the weights; None if others wrote so fast that no whole copy was read.
+        """
         progress = self.state.read_weights(self._copy)
         if progress is None:
             return None
@@ -170,16 +174,16 @@ class SharedUpdate:
 
     @property
     def whole(self) -> bool:
-        """Whether the gradient on the weights taken over last is one of what acts, too."""
-        return self._due(self._read)
+        """Whether the next gradient includes the acting part, by the weights loaded last."""
+        return self._acting_is_due(self._read)
 
     def compute(self, batch: Batch, updates: int, *, whole: bool = False) -> Gradient:
-        """The gradient of a batch on the weights taken over last.
+        """Compute the gradient of a batch on the weights loaded last.
 
         Args:
             batch: transitions.
-            updates: what `refresh` said.
-            whole: of all that acts, too, where no step of that is due.
+            updates: of the progress that `refresh` returned.
+            whole: include the acting part even if its update is not due.
         """
         acting, algorithm = whole or self.whole, self.algorithm
         scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
@@ -194,8 +198,8 @@ class SharedUpdate:
 
     def measure_precisions(
         self, batch_of: Callable[[int], Batch], batch_size: int, beat: Callable[[], object]
-    ) -> Measured:
-        """Measure which precision makes gradients the fastest; the one in use stays.
+    ) -> PrecisionTimes:
+        """Measure which precision computes gradients the fastest; the precision in use stays.
 
         Args:
             batch_of: makes a batch of a size.
@@ -203,25 +207,24 @@ class SharedUpdate:
             beat: called before each gradient.
         """
         algorithm, device = self.algorithm, self._device
-        batch_of = lru_cache(1)(lambda size, made=batch_of: device.send(made(size)))
         before = algorithm.precision
+
+        @lru_cache(maxsize=1)
+        def sent_batch(size: int) -> Batch:
+            return device.send(batch_of(size))
 
         def run(precision: Precision, size: int) -> None:
             beat()
             algorithm.precision = precision
-            self.compute(batch_of(size), 0, whole=True)
+            self.compute(sent_batch(size), 0, whole=True)
 
         try:
-            return fastest(
-                run, batch_size, convolves=has_convolutions(algorithm.network),
-                now=device.now, usable=partial(is_usable, now=device.now, device=device.device),
-            )
+            return fastest(run, batch_size, now=device.now, usable=partial(
+                is_usable, convolves=has_convolutions(algorithm.network), now=device.now,
+                device=device.device,
+            ))
         finally:
             algorithm.precision = before
-
-    def forget_gradient(self) -> None:
-        """Give back the memory of the network's own gradient."""
-        self.algorithm.network.zero_grad(set_to_none=True)
 
     # ---- under the apply lock
 
@@ -230,13 +233,17 @@ class SharedUpdate:
         return self.state.progress.updates - gradient.updates
 
     def apply(self, gradient: Gradient) -> Progress:
-        """Make the next weights out of the current ones; the target and inference follow if due."""
+        """Apply a gradient to the shared weights; update the target and publish if that is due.
+
+        Returns:
+            The progress after the update.
+        """
         state, before = self.state, self.state.progress
         delay = self.algorithm.delay
         followed = before.followed
-        follows = delay > 1 and gradient.acting and self._due(before)
+        follows = delay > 1 and gradient.acting and self._acting_is_due(before)
         if follows:
-            # Steps that were missed are made up for, but never more than one.
+            # An update of the actor that came late is made up for, but at most one.
             followed = max(followed + delay, before.steps + 1 - delay)
         scale = loss_scale_of(before)
         if gradient.scale is not None:
@@ -256,7 +263,7 @@ class SharedUpdate:
                 adam.copy(old)
         self._network.statistics_into(torch.from_numpy(state.copies[index].weights))
         state.commit(after)
-        self._follow(after.updates)
+        self._update_target(after.updates)
         if after.updates % self.learning.publish_every == 0:
             self.publish()
         return after
@@ -265,7 +272,7 @@ class SharedUpdate:
         """Halve the loss scale that made a gradient overflow, unless another learner has.
 
         Returns:
-            The scale from now on.
+            The scale in force.
         """
         state, before = self.state, self.state.progress
         scale = loss_scale_of(before)
@@ -285,20 +292,20 @@ class SharedUpdate:
         self.weights.publish(acting, WeightsInfo(version, self.state.progress.updates))
 
     def publish_if_newer(self) -> None:
-        """Publish the current weights unless that has been done."""
+        """Publish the current weights, unless they are published."""
         info = self.weights.info()
         if info is None or info.updates != self.state.progress.updates:
             self.publish()
 
-    def _due(self, progress: Progress) -> bool:
-        """Whether the next update is one of what acts, too."""
+    def _acting_is_due(self, progress: Progress) -> bool:
+        """Whether the next update includes the acting part."""
         return progress.steps + 1 - progress.followed >= self.algorithm.delay
 
-    def _follow(self, updates: int) -> None:
-        """Bring the target network up to date if it is due, by period or softly.
+    def _update_target(self, updates: int) -> None:
+        """Update the target network if that is due: replace it in its period, or move it softly.
 
-        What is due follows from what the target has seen, so that a learner killed between the
-        update and this leaves nothing out.
+        It is due by the updates that the target has seen. So if a learner is killed between the
+        update of the weights and this one, the next learner makes up for it.
         """
         tau, state = self.algorithm.target_tau, self.state
         period = self.learning.target_period if tau is None else self.algorithm.delay
@@ -312,7 +319,7 @@ class SharedUpdate:
 
 
 def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
-    """Where the parts of a network lie in its flat state."""
+    """The slices of the parts of a network in its flat state."""
     start = 0
     for part in parts:
         stop = start + FlatNetwork(part).size
@@ -321,7 +328,7 @@ def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
 
 
 def loss_scale_of(progress: Progress) -> LossScale:
-    """The loss scale of a state."""
+    """The loss scale in the progress of a state."""
     return LossScale(progress.scale_exponent, progress.scale_stable)
 
 

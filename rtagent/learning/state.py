@@ -25,7 +25,7 @@ class Snapshot:
     Attributes:
         arrays: weights of the network that learns, and Adam's moments.
         target: (parameters,) float32, weights of the target network.
-        progress: how far learning is.
+        progress: counters of updates, steps and samples, and the loss scale.
     """
 
     arrays: Arrays
@@ -33,7 +33,7 @@ class Snapshot:
     progress: Progress
 
     def parts(self, tensors: Sequence[TensorSpec]) -> Iterator[tuple[str, TensorSpec, Floats]]:
-        """Name in a checkpoint, tensor, and values in flat order, of each piece of the state."""
+        """For each tensor of the state: its name in a checkpoint, its shape, its flat values."""
         kinds = {
             "online": self.arrays.weights, "target": self.target,
             "exp_avg": self.arrays.mean, "exp_avg_sq": self.arrays.square,
@@ -54,7 +54,7 @@ def take(state: LearnerState) -> Snapshot:
 
 
 def snapshot_bytes(state: LearnerState) -> int:
-    """Memory of what `take` gives."""
+    """Bytes of the snapshot that `take` returns."""
     return 4 * state.target.nbytes
 
 
@@ -67,11 +67,11 @@ def put(snapshot: Snapshot, state: LearnerState) -> None:
 
 
 def begin(weights: Floats, updates: int) -> Snapshot:
-    """The state that learning begins with: moments of 0, a target like the weights.
+    """The state that learning begins with: moments of 0, a target network equal to the weights.
 
     Args:
-        weights: (parameters,) what is published.
-        updates: gradient steps behind them.
+        weights: (parameters,) the published weights.
+        updates: the number of updates in them.
     """
     zeros = np.zeros_like(weights)
     return Snapshot(Arrays(weights, zeros, zeros), weights, Progress(updates))
@@ -84,8 +84,8 @@ def to_arrays(
 
     Args:
         snapshot: of the shared state.
-        tensors: names and shapes of all that is learned, in flat order.
-        network: its integer state, which does not travel in flat arrays, is saved, too.
+        tensors: names and shapes of all learned tensors, in flat order.
+        network: its integer state, which is not in the flat arrays, is saved, too.
     """
     arrays: dict[str, Array] = {
         f"{kind}.{name}": tensor.detach().cpu().numpy().copy()
@@ -130,7 +130,7 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
 
 
 def restore_network(network: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put the learned weights of a checkpoint into a network, in its precision and layout.
+    """Copy the learned weights of a checkpoint into a network, in its precision and layout.
 
     Raises:
         CheckpointError: a tensor is missing or has another shape.

@@ -1,4 +1,4 @@
-"""What fits into a memory budget, and what it must at least hold."""
+"""The size of the replay within a memory budget, and the check that a budget is large enough."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from rtagent.memory.world import WorldMemory
 from rtagent.r3.equations import replay_ticks
 
 AIM = 0.99
-"""Share of the budget that is handed out, so that it is honoured although measurements lag."""
+"""Share of the budget that is given out, so that it is not exceeded although measurements lag."""
 LEAST_TICKS = 256
 _MIB = 1 << 20
 
 
 class ReplaySizes:
-    """The replay in bytes and in ticks.
+    """The bounds of the replay, in bytes and in ticks.
 
     Args:
         memory: of the rings.
         blueprint: shape of a frame.
-        config: replay.capacity, and what learning needs to go on.
+        config: replay.capacity, and the settings of learning.
 
     Attributes:
         least_ticks: the smallest replay from which learning can go on.
-        least_bytes: its memory.
+        least_bytes: memory of the smallest replay.
         most_ticks: the capacity.
-        most_bytes: memory of so many ticks.
+        most_bytes: memory of the largest replay.
     """
 
     def __init__(self, memory: WorldMemory, blueprint: Blueprint, config: Config) -> None:
@@ -42,7 +42,7 @@ class ReplaySizes:
             self.least_bytes += missing * memory.bytes_per_tick
 
     def ticks_in(self, size: float) -> int:
-        """The ticks that fit into bytes (Eq. 3), less what the rings keep reserved for the writer.
+        """The ticks that fit into so many bytes (Eq. 3), without those reserved for the writer.
 
         At least the smallest replay, at most the capacity.
         """
@@ -56,8 +56,8 @@ def check_budget(budget: int, workers: int, batches: int, sizes: ReplaySizes) ->
 
     Args:
         budget: bytes.
-        workers: processes and shared memory, without replay and batches; measured bytes.
-        batches: bytes of one of the smallest for each learner.
+        workers: measured bytes of processes and shared memory, without replay and batches.
+        batches: bytes of one batch of the smallest size for each learner.
         sizes: of the replay.
 
     Raises:

@@ -1,20 +1,19 @@
-"""Learning inside a deadline: what becomes of the horizon with every applied update (R3, Sec. III).
+"""Learning within a deadline: the horizon, updated with every applied gradient (R3, Sec. III).
 
-Gradients are applied one at a time, under the apply lock; whoever holds it brings the horizon up to
-date. The supervisor does the same, without samples, when the lock is free: so a deadline that
-passes while nobody applies anything is noticed too. All state is in the shared record, but for the
+Gradients are applied one at a time, under the apply lock; the learner that holds it updates the
+horizon. The supervisor does the same, without samples, when the lock is free: so a deadline that
+passes while no gradient is applied is noticed, too. All state is in the shared record, except the
 samples of the last few milliseconds.
 
-The clock runs from the first update that is ever applied, and stands still while learning is paused
-or no learner is there; a horizon begins at the instant at which the one before it ends.
+The clock starts with the first update that is ever applied, and stands still while learning is
+paused or there is no learner; a horizon begins when the one before it ends.
 
-Two deviations from the letter of the paper. The size is steered towards a deadline that is
-`r3.margin` earlier than the real one: a rule that only compares two ratios meets what it aims at
-half of the time. And in mode `episode` the ratios that Eq. 1 compares are those expected when the
-next decision is due, at the rate measured since the last one (for a smaller batch, a rate smaller
-by the same factor): between two decisions nothing can be mended, and with few episodes in a
-horizon, the last of them decides. An episode longer than an eighth of the deadline counts as
-several.
+There are two deviations from the paper. The batch size is steered towards a deadline that is
+`r3.margin` earlier than the real one: a rule that only compares two ratios meets its deadline half
+of the time. And in mode `episode` Eq. 1 compares the ratios that are expected at the next decision,
+at the rate measured since the last one (for a smaller batch, a rate smaller by the same factor):
+nothing can be corrected between two decisions, and with few episodes in a horizon, the last of
+them decides the outcome. An episode longer than an eighth of the deadline counts as several.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from rtagent.r3.equations import (
 )
 
 LONGEST_PART = 1 / 8
-"""Mode `episode` decides at least so often, as a fraction of the deadline."""
+"""The longest time between two decisions of mode `episode`, as a fraction of the deadline."""
 DEAD_BAND = 0.005
-"""Mode `step` leaves the size alone while the ratios differ by less: a new size makes the batches
-that were prepared ahead useless."""
+"""Mode `step` keeps the batch size while the ratios differ by less, for with a new size the
+batches that were prepared ahead are useless."""
 PERIOD_NS = 8_000_000
-"""Updates that follow one another faster are accounted for together: the controller's thirty
-microseconds must not become a burden on a small network."""
+"""Updates that follow one another faster are counted together: the controller takes thirty
+microseconds, which is much beside the update of a small network."""
 RECOVER_NS = 30 * NANO
-"""After memory ran out, the largest safe batch grows by a quarter so often."""
+"""After memory ran out, the largest safe batch size grows by a quarter once in this time."""
 
 
 class HorizonKeeper:
-    """Brings the horizon up to date, and says how large the next batch is.
+    """Updates the horizon, and decides the size of the next batch.
 
     Args:
         record: in shared memory.
@@ -63,14 +62,14 @@ class HorizonKeeper:
         return batch_in_force(self._read(), desired)
 
     def _read(self) -> Horizon:
-        """The horizon; decoded only if somebody else has written it."""
+        """The horizon; decoded only if another process has written it."""
         number = self._record.number
         if number != self._number:
             self._horizon, self._number = self._record.read(), number
         return self._horizon
 
     def _begin_change(self) -> Horizon:
-        """The horizon, to be changed; should that fail half-way, it will be read anew."""
+        """The horizon, to be changed; if the change fails half-way, it is read again."""
         horizon, self._number = self._read(), -1
         return horizon
 
@@ -94,24 +93,24 @@ class HorizonKeeper:
         horizon.safe_since_ns = now_ns
         horizon.batch_cap = min(horizon.safe_size, horizon.batch_cap or horizon.safe_size)
         horizon.batch_size = min(horizon.batch_size, horizon.batch_cap)
-        self._note(horizon, "out-of-memory", before=size)
+        self._record_decision(horizon, "out-of-memory", before=size)
         self._write(horizon)
 
     def advance(
         self, now_ns: int, samples: int, updates: int, environment: EnvironmentRecord,
         desired: DesiredState,
     ) -> str | None:
-        """Account for time, and for an applied update if there was one.
+        """Count the time that has passed, and the applied update if there was one.
 
         Args:
             now_ns: monotonic.
-            samples: of the update; 0: nothing was applied.
+            samples: of the update; 0: no update was applied.
             updates: applied over the whole run.
             environment: the environment's record in the metrics.
             desired: in force.
 
         Returns:
-            How a horizon ended just now: met, missed or early-exit; None if it goes on.
+            The outcome of a horizon that ended now: met, missed or early-exit; None if none ended.
         """
         if samples:
             self._collected += samples
@@ -140,7 +139,7 @@ class HorizonKeeper:
         self._write(horizon)
         return outcome
 
-    # ---- its parts
+    # ---- the parts of `advance`
 
     def _take_settings(
         self, horizon: Horizon, desired: DesiredState, environment: EnvironmentRecord
@@ -159,22 +158,22 @@ class HorizonKeeper:
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN
         before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, desired)
-        self._note(horizon, "settings", before)
+        self._record_decision(horizon, "settings", before)
 
     def _recover(self, horizon: Horizon) -> None:
-        """Let the largest safe batch grow again, slowly."""
+        """Slowly increase the largest safe batch size again."""
         if not horizon.safe_size or horizon.seen_ns - horizon.safe_since_ns < RECOVER_NS:
             return
         horizon.safe_size += max(1, horizon.safe_size // 4)
         horizon.safe_since_ns = horizon.seen_ns
         if horizon.safe_size >= LARGEST_IN_SMALLEST * horizon.b_min:
             horizon.safe_size = 0
-        self._note(horizon, "recovery", horizon.batch_size)
+        self._record_decision(horizon, "recovery", horizon.batch_size)
 
     def _judge_episodes(self, horizon: Horizon, environment: EnvironmentRecord) -> None:
-        """Compare the episodes finished since the last look with their deadline.
+        """Check whether the episodes finished since the last call met their deadline.
 
-        Several are judged as one: their share is the samples of all of them.
+        Several episodes count as one, with the samples of all of them.
         """
         finished, count = environment.episodes.since(horizon.episode)
         if count <= horizon.episode:
@@ -190,7 +189,7 @@ class HorizonKeeper:
         horizon.due = 1
 
     def _end(self, horizon: Horizon) -> str | None:
-        """If the horizon is over, record its outcome and begin the next."""
+        """If the horizon is over, record its outcome and begin the next one."""
         late = horizon.elapsed_ns > horizon.deadline_s * NANO
         used = horizon.consumed >= horizon.data_budget
         early = horizon.good_episodes >= self._r3.target_episodes
@@ -201,25 +200,26 @@ class HorizonKeeper:
         horizon.met += not late
         horizon.early_exits += outcome == "early-exit"
         self._compare(horizon)
-        self._note(horizon, outcome, horizon.batch_size)
+        self._record_decision(horizon, outcome, horizon.batch_size)
         horizon.number += 1
         _begin(horizon)
         return outcome
 
     def _compare(self, horizon: Horizon) -> None:
-        """The two ratios of Eq. 1."""
+        """Set the two ratios of Eq. 1."""
         horizon.time_ratio = horizon.elapsed_ns / (self._aim_s(horizon) * NANO)
         horizon.data_ratio = horizon.consumed / horizon.data_budget
 
     def _aim_s(self, horizon: Horizon) -> float:
-        """The deadline without its margin, seconds."""
+        """The deadline less its margin, seconds."""
         return horizon.deadline_s * (1.0 - self._r3.margin)
 
     def _steer(self, horizon: Horizon) -> None:
-        """Eq. 1, after an applied update."""
+        """Choose the next batch size by Eq. 1, after an applied update."""
         before, mode = horizon.batch_size, MODES[horizon.mode]
         a, b = horizon.time_ratio, horizon.data_ratio
-        if mode == "episode" and (horizon.due or _part_over(horizon)):
+        part_is_over = horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO
+        if mode == "episode" and (horizon.due or part_is_over):
             horizon.samples_per_s = horizon.part_samples * NANO / max(1, horizon.part_ns)
             a, b = self._expected(horizon)
             horizon.part_ns = horizon.part_samples = horizon.due = 0
@@ -227,13 +227,13 @@ class HorizonKeeper:
             return
         horizon.batch_size = next_batch_size(before, a, b, self._r3.factor, horizon.b_min)
         if mode == "episode" or horizon.batch_size != before:
-            self._note(horizon, mode, before, (a, b))
+            self._record_decision(horizon, mode, before, (a, b))
 
     def _expected(self, horizon: Horizon) -> tuple[float, float]:
-        """The ratios at the next decision, which Eq. 1 then compares.
+        """The ratios for Eq. 1 that are expected at the next decision.
 
-        They are such that the batch grows only if keeping it would be too slow, and shrinks only if
-        the smaller one would be fast enough.
+        With them the batch grows only if the current size would be too slow, and shrinks only if
+        the smaller size would be fast enough.
         """
         aim_s = self._aim_s(horizon)
         rest_s = max(0.0, aim_s - horizon.elapsed_ns / NANO)
@@ -247,14 +247,13 @@ class HorizonKeeper:
         return time_ratio, max(time_ratio, shrinking)
 
     def _limit(self, horizon: Horizon, desired: DesiredState) -> None:
-        """Eq. 2, and what ran out of memory before."""
-        before, size, cap = horizon.batch_size, _wanted(horizon, desired), _cap(horizon, desired)
-        horizon.batch_cap = cap
-        horizon.batch_size = min(size, cap) if cap else size
+        """Limit the batch size to what memory allows."""
+        before, horizon.batch_cap = horizon.batch_size, _cap(horizon, desired)
+        horizon.batch_size = batch_in_force(horizon, desired)
         if horizon.batch_size != before:
-            self._note(horizon, "memory", before)
+            self._record_decision(horizon, "memory", before)
 
-    def _note(
+    def _record_decision(
         self, horizon: Horizon, kind: str, before: int, ratios: tuple[float, float] | None = None
     ) -> None:
         a, b = ratios or (horizon.time_ratio, horizon.data_ratio)
@@ -271,13 +270,13 @@ class HorizonKeeper:
 
 
 def batch_in_force(horizon: Horizon, desired: DesiredState) -> int:
-    """Transitions of the next update: mode, Eq. 1's bounds, and what memory allows."""
+    """Transitions of the next update: by the mode, the bounds of Eq. 1, and the memory."""
     size, cap = _wanted(horizon, desired), _cap(horizon, desired)
     return min(size, cap) if cap else size
 
 
 def _wanted(horizon: Horizon, desired: DesiredState) -> int:
-    """The batch size if there were memory enough."""
+    """The batch size without a limit of memory."""
     mode, b_min = MODES[_mode(desired)], desired.learning.update_size
     if mode in ("off", "max-a"):
         return b_min
@@ -287,7 +286,7 @@ def _wanted(horizon: Horizon, desired: DesiredState) -> int:
 
 
 def _cap(horizon: Horizon, desired: DesiredState) -> int:
-    """The largest batch that memory allows (Eq. 2); 0: no limit."""
+    """The largest batch that the memory allows (Eq. 2), and that did not run out; 0: no limit."""
     safe = horizon.safe_size
     if desired.batch_bytes is None or not horizon.base_bytes:
         return safe
@@ -296,26 +295,22 @@ def _cap(horizon: Horizon, desired: DesiredState) -> int:
 
 
 def _mode(desired: DesiredState) -> int:
-    """The mode as an index into `MODES`: off without a deadline or a budget."""
+    """The mode as an index into `MODES`; off without a deadline or a data budget."""
     complete = desired.r3.deadline_s is not None and desired.r3.data_budget is not None
     return MODES.index(desired.r3.mode) if complete else 0
 
 
 def _begin(horizon: Horizon) -> None:
-    """Begin a horizon; the batch size stays as it is."""
+    """Reset the counters for a new horizon; the batch size stays."""
     horizon.elapsed_ns = horizon.consumed = horizon.good_episodes = 0
     horizon.due = 1
 
 
 def _count(horizon: Horizon, passed_ns: int, samples: int) -> None:
-    """Add time and samples to the horizon, the part since the last decision, and the episode."""
+    """Add time and samples: to the horizon, the part since the last decision, and the episode."""
     horizon.elapsed_ns += passed_ns
     horizon.part_ns += passed_ns
     horizon.episode_ns += passed_ns
     horizon.consumed += samples
     horizon.part_samples += samples
     horizon.episode_samples += samples
-
-
-def _part_over(horizon: Horizon) -> bool:
-    return horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO

@@ -1,13 +1,13 @@
-"""The runtime coordinator of R3 (Li et al., Sec. III-D): who may use how much memory.
+"""The runtime coordinator of R3 (Li et al., Sec. III-D): how much memory batches and replay get.
 
-The supervisor asks it ten times a second. It measures what the daemon uses (`memory_usage.py`),
-divides what the processes themselves leave of the budget between batches and replay, anew after
-every episode (`division.py`, Eqs. 4 to 6), and says how many ticks the replay may keep (Eq. 3).
-Because each division starts from the measured total, whatever was estimated wrongly is put right
-at the next one: the replay gets what is really left. It shrinks at once and grows slowly.
+The supervisor calls it ten times a second. It measures what the daemon uses (`memory_usage.py`),
+and divides what the processes leave of the budget between batches and replay, anew after every
+episode (`division.py`, Eqs. 4 to 6); from that follows how many ticks the replay may keep (Eq. 3).
+Each division starts from the measured total, so that an error of an estimate is corrected by the
+next one: the replay gets what is really left. It shrinks at once and grows slowly.
 
-Memory may also get short without a budget, or for reasons outside (`pressure.py`): then both
-reservations are halved, again and again while it lasts, and grow back slowly afterwards.
+Memory may also get short without a budget, or because of other programs (`pressure.py`): then both
+reservations are halved, again and again while the shortage lasts, and grow back slowly afterwards.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from rtagent.r3.publication import Changes, Publication
 
 
 class Coordinator:
-    """Divides the memory, and watches over it.
+    """Divides the memory between batches and replay, and reduces both if memory is short.
 
     Args:
         memory: the owner of the shared memory.
         world: the shared memory.
         config: budget, window, shares; replay.capacity; learning_starts.
         clock: time.
-        event: reports something worth remembering: event(kind, **details).
+        event: sends an event: event(kind, **details).
         pids: the processes of the daemon at this moment.
         private: see `MemoryUsage`.
         levels: how full machine and control groups are.
@@ -67,45 +67,45 @@ class Coordinator:
             self._usage, self._sizes, config.r3, self._budget, clock.now(),
             lambda total: event("memory_recovered", total_bytes=int(total)),
         )
-        self._order = Changes(None, self._division.ticks_limit)
-        self._publication = Publication(world.horizon, event, self._order)
-        self._shape = (-1, -1)
+        self._limits = Changes(None, self._division.ticks_limit)
+        self._publication = Publication(world.horizon, event, self._limits)
+        self._learners = (-1, -1)
         self._pressure_events = 0
 
     @property
     def ticks_limit(self) -> int:
-        """Ticks that the replay may keep now."""
-        return self._order.ticks_limit
+        """The number of ticks that the replay may keep now."""
+        return self._limits.ticks_limit
 
     def step(self, now: float, desired: DesiredState, *, settled: bool = True) -> Changes | None:
-        """Look at everything once; called about ten times a second.
+        """Update horizon, measurements and division; called about ten times a second.
 
         Args:
             now: seconds.
             desired: in force.
-            settled: whether the rings have given back all that the last limit asked for; until
-                they have, a measurement would count it twice.
+            settled: whether the rings have returned all memory above the last limit; before that,
+                a measurement would count this memory twice.
 
         Returns:
-            What is to be put in force; None if nothing has changed.
+            The limits to put in force; None if they have not changed.
 
         Raises:
             UserError: at the first measurement, if the budget is below what the workers need.
         """
-        before = self._order
+        before, learning = self._limits, desired.learning
         self._advance_horizon(desired)
         urgent = self._relieve(now, desired, settled)
         measured = settled and self._usage.measure(now, desired)
         if measured and not self._accepted:
             self._accept(self._budget, desired)
-        shape, self._shape = self._shape, (desired.learning.processes, desired.learning.update_size)
-        changed = self._episodes.update() or shape != self._shape
+        learners, self._learners = self._learners, (learning.processes, learning.update_size)
+        changed = self._episodes.update() or learners != self._learners
         if self._usage.known and settled and (measured or changed):
             self._divide(now, desired)
         self._publication.publish(self._reservations(desired))
         if measured:
-            self._publication.tell(self._order, self._sizes.least_ticks)
-        return replace(self._order, urgent=urgent) if self._order != before else None
+            self._publication.report(self._limits, self._sizes.least_ticks)
+        return replace(self._limits, urgent=urgent) if self._limits != before else None
 
     def set_budget(self, megabytes: int | None, desired: DesiredState) -> None:
         """Change the budget; the next step divides it.
@@ -116,21 +116,21 @@ class Coordinator:
 
         Raises:
             UserError: it is below what the workers need; nothing has changed.
-            NotMeasured: what they need is not known yet, but will be in a moment.
+            NotMeasured: what the workers need is not known yet, but will be in a moment.
         """
         self._usage.accept_newest()
         self._accept(_bytes(megabytes), desired)
         self._usage.measure_soon()
 
     def _accept(self, budget: int | None, desired: DesiredState) -> None:
-        """Count on a budget from now on, unless it is below what the workers need."""
+        """Put a budget in force, unless it is below what the workers need."""
         if budget is not None:
             batches = int(self._usage.batch(desired, desired.learning.update_size))
             check_budget(budget, self._usage.baseline(desired), batches, self._sizes)
         self._budget, self._accepted = budget, True
 
     def _advance_horizon(self, desired: DesiredState) -> None:
-        """Notice a deadline that passes while nobody learns, and tell how horizons ended."""
+        """Notice a deadline that passes while no learner learns, and publish decisions."""
         record, lock = self._world.horizon, self._world.turns.lock
         if lock.try_enter():
             try:
@@ -141,22 +141,22 @@ class Coordinator:
         self._decisions.publish()
 
     def _relieve(self, now: float, desired: DesiredState, settled: bool) -> bool:
-        """Halve the reservations if memory is short; whether that changes anything."""
+        """Halve the reservations if memory is short; returns whether the limits have changed."""
         shortage = self._pressure.notice(now, settled=settled)
         if shortage is None:
             return False
         kind, inputs = shortage
         if kind == "out_of_memory":
             self._usage.forget_largest_batch()
-        before = self._order
+        before = self._limits
         self._division.halve(desired)
-        self._set_order(desired)
-        if self._order == before:
+        self._set_limits(desired)
+        if self._limits == before:
             return False
         self._pressure_events += kind == "memory_pressure"
         self._event(
             kind, **inputs, replay_bytes=int(self._division.replay or 0),
-            batch_bytes=int(self._division.batch or 0), ticks_limit=self._order.ticks_limit,
+            batch_bytes=int(self._division.batch or 0), ticks_limit=self._limits.ticks_limit,
             ticks_limit_before=before.ticks_limit,
         )
         return True
@@ -164,25 +164,25 @@ class Coordinator:
     def _divide(self, now: float, desired: DesiredState) -> None:
         recover = self._pressure.over(now)
         self._division.divide(now, desired, self._budget, self._episodes.scales, recover=recover)
-        self._set_order(desired)
+        self._set_limits(desired)
 
-    def _set_order(self, desired: DesiredState) -> None:
-        """What the division means for each learner and for the rings."""
+    def _set_limits(self, desired: DesiredState) -> None:
+        """Set the limits of each learner and of the rings by the division."""
         batch, each = self._division.batch, None
         learners = desired.learning.processes
         if batch is not None and learners and self._world.horizon.read().base_bytes:
             each = math.ceil(batch / learners)
-        self._order = Changes(each, self._division.ticks_limit)
+        self._limits = Changes(each, self._division.ticks_limit)
 
     def _reservations(self, desired: DesiredState) -> Reservations:
-        """What is shown; where there is no limit, what is used."""
+        """The reservations to show: what is reserved, or without a limit what is used."""
         batch, replay = self._division.batch, self._division.replay
         return Reservations(
             budget_bytes=-1 if self._budget is None else self._budget,
             used_bytes=self._usage.total(), baseline_bytes=self._usage.baseline(desired),
             batch_bytes=int(self._usage.batch(desired) if batch is None else batch),
             replay_bytes=int(self._usage.replay() if replay is None else replay),
-            ticks_limit=self._order.ticks_limit, alpha=self._episodes.alpha,
+            ticks_limit=self._limits.ticks_limit, alpha=self._episodes.alpha,
             beta=self._episodes.beta, pressure_events=self._pressure_events,
         )
 

@@ -1,10 +1,10 @@
-"""Who may have how much memory: batches and replay, divided anew and anew (Eqs. 3 to 6).
+"""The division of memory between batches and replay (Eqs. 3 to 6).
 
-The bounds are ours. Batches get no more than the largest of them can use (Eq. 1), and no less than
-one of the smallest size for each learner; what they leave is the replay's, which keeps enough for
-learning to go on. Between these bounds alpha and beta move the division, away from the one that
-`r3.batch_share` names and back to it within some `r3.window` episodes: Eq. 5 alone only ever adds,
-nearly always to the replay, and would in time leave every batch at the smallest size
+The bounds are ours, not the paper's. Batches get no more than the largest of them can use (Eq. 1),
+and no less than one batch of the smallest size for each learner; the replay gets the rest, and at
+least enough for learning to go on. Between these bounds alpha and beta move the division away from
+the share `r3.batch_share`, and it returns there within about `r3.window` episodes: Eq. 5 alone only
+ever adds, nearly always to the replay, and would in time leave every batch at the smallest size
 (`equations.scale_reservations`). Without a budget nothing is divided, unless memory is short.
 """
 
@@ -23,13 +23,13 @@ from rtagent.r3.budget import AIM, ReplaySizes
 from rtagent.r3.memory_usage import MemoryUsage
 
 GROWTH = 1.02
-"""The replay, and what was given up, grow by this per second at most."""
+"""The largest growth per second of the replay, and of the total after a shortage."""
 LONGEST_GROWTH_S = 600.0
-"""In which they grow by more than there is memory."""
+"""Time that counts as growth at most; that is enough to reach any amount of memory."""
 
 
 class EpisodeScales:
-    """How the newest episodes move the division (Eqs. 4 and 5).
+    """The factors by which the newest episodes move the division (Eqs. 4 and 5).
 
     Args:
         environment: the environment's record in the metrics.
@@ -39,7 +39,7 @@ class EpisodeScales:
     Attributes:
         alpha: of the newest episode.
         beta: of the newest episode.
-        scales: by how much the reservations of batches and replay exceed the configured ones.
+        scales: factors of the configured reservations of batches and of the replay.
     """
 
     def __init__(self, environment: EnvironmentRecord, tick_seconds: float, window: int) -> None:
@@ -51,7 +51,7 @@ class EpisodeScales:
         self.scales = (1.0, 1.0)
 
     def update(self) -> bool:
-        """Take in the episodes that have finished; whether any have."""
+        """Take in the episodes that have finished; returns whether there were any."""
         finished, self._seen = self._environment.episodes.since(self._seen)
         for episode in finished:
             self._add(float(episode["length"]) * self._tick_seconds, float(episode["return"]))
@@ -68,13 +68,13 @@ class EpisodeScales:
 
 
 class Division:
-    """What batches and replay may have.
+    """The memory that batches and replay may use.
 
     Args:
-        usage: what they have.
+        usage: the memory that they use.
         sizes: bounds of the replay.
         r3: share of the batches before episodes move it.
-        budget: bytes. If None, none.
+        budget: bytes. If None, there is no budget.
         now: seconds.
         recovered: called with the bytes to divide once a shortage is over.
 
@@ -98,7 +98,7 @@ class Division:
         self.ticks_limit = sizes.most_ticks if budget is None else sizes.ticks_in(budget)
 
     def halve(self, desired: DesiredState) -> None:
-        """Halve what both may have, or have if that is less."""
+        """Halve both reservations, or what is used if that is less."""
         held, in_use = self._usage.replay(), self._usage.batch(desired)
         replay = held if self.replay is None else min(self.replay, held)
         batch = in_use if self.batch is None else min(self.batch, in_use)
@@ -111,16 +111,16 @@ class Division:
         self, now: float, desired: DesiredState, budget: int | None, scales: tuple[float, float],
         *, recover: bool,
     ) -> None:
-        """Eq. 6, its bounds, and Eq. 3.
+        """Divide the memory by Eq. 6 within the bounds; set the limit of the replay by Eq. 3.
 
         Args:
             now: seconds.
             desired: in force.
-            budget: bytes. If None, none.
+            budget: bytes. If None, there is no budget.
             scales: of the newest episodes.
-            recover: whether what was given up in a shortage may be taken back.
+            recover: whether the reservations may grow again after a shortage.
         """
-        # After a night in which everything was stopped, too, growth is a number.
+        # Bounded, so that after a long stop the power does not overflow.
         growth = GROWTH ** min(now - self._divided_at, LONGEST_GROWTH_S)
         self._divided_at = now
         total = self._total(desired, budget, growth if recover else 1.0)
@@ -134,14 +134,14 @@ class Division:
         else:
             batch, _ = equations.fit(self.batch, self.replay, total)
         self.batch = min(batch, largest, total - self._sizes.least_bytes)
-        # What learners have kept from larger batches cannot hold frames.
-        held = self.batch if self._ceiling else max(self.batch, self._usage.batches(desired))
-        self.replay = max(total - held, self._sizes.least_bytes)
+        # Memory that learners keep from larger batches is not free for the replay.
+        kept = self.batch if self._ceiling else max(self.batch, self._usage.batches(desired))
+        self.replay = max(total - kept, self._sizes.least_bytes)
         limit = self._sizes.ticks_in(self.replay)
         self.ticks_limit = min(limit, math.ceil(self.ticks_limit * growth))
 
     def _total(self, desired: DesiredState, budget: int | None, growth: float) -> float | None:
-        """M: what batches and replay may have together; None if as much as they want."""
+        """M, the memory of batches and replay together; None if there is no limit."""
         least = self._sizes.least_bytes + self._usage.batch(desired, 1)
         if budget is None:
             total = self._sizes.most_bytes + self._usage.largest_batch(desired)
@@ -158,7 +158,7 @@ class Division:
     def _share_of_batches(
         self, total: float, desired: DesiredState, largest: float, scales: tuple[float, float]
     ) -> float:
-        # A budget is accepted only if it holds batches of the smallest size.
+        # A budget is accepted only if it has room for batches of the smallest size.
         smallest = self._usage.batch(desired, desired.learning.update_size)
         batch = min(max(self._share * total, smallest), largest)
         more_batch, more_replay = scales

@@ -1,8 +1,8 @@
 """Deadlines and memory: the equations of R3 (Li et al., 2023), one function each.
 
 Pure functions of numbers. `controller.py` applies Eqs. 1 and 2 to a running horizon,
-`division.py` Eqs. 3 to 6 to the memory. Where the print leaves something open, the function
-says which reading it takes.
+`division.py` Eqs. 3 to 6 to the memory. Where the paper is ambiguous, the docstring says which
+reading the function takes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def next_batch_size(
 ) -> int:
     """The batch size of the next episode or update (Eq. 1).
 
-    Behind time the batch grows, ahead of time it shrinks; `b_i` on the right of the printed
-    equation is the size after that. A grown size is rounded up and a shrunk one down, so that a
-    factor close to 1 still moves it.
+    The batch grows if learning is behind time, and shrinks if it is ahead; `b_i` on the right of
+    the printed equation is read as the size after that. A grown size is rounded up and a shrunk
+    size down, so that a factor close to 1 still changes it.
 
     Args:
         current: size in force, transitions.
@@ -61,46 +61,46 @@ def memory_cap(batch_bytes: float, b_base: int, base_bytes: float) -> int:
 
 
 def batch_memory(size: int, b_base: int, base_bytes: float) -> float:
-    """Bytes that a batch needs: Eq. 2 the other way round."""
+    """Bytes that a batch needs: the inverse of Eq. 2; 0 if nothing was measured."""
     return base_bytes * size / b_base if b_base else 0.0
 
 
 def replay_ticks(replay_bytes: float, frames: int, state_bytes: int, metadata_bytes: int) -> int:
     """The largest replay that fits into its reservation (Eq. 3, read as a budget).
 
-    The largest r >= 0 with (frames + r - 1) state_bytes + r metadata_bytes <= replay_bytes; 0 if
-    there is none above it. Consecutive frames need no links to one another: S_link is 0.
+    The largest r with (frames + r - 1) state_bytes + r metadata_bytes <= replay_bytes, but at least
+    0. Consecutive frames need no links to one another: S_link is 0.
 
     Args:
         replay_bytes: M_replay.
         frames: N_frames, frames of one observation.
         state_bytes: S_state, of one frame.
-        metadata_bytes: S_metadata, of everything else that belongs to one tick.
+        metadata_bytes: S_metadata, of all other data of one tick.
     """
     older = (frames - 1) * state_bytes
     return max(0, int((replay_bytes - older) // (state_bytes + metadata_bytes)))
 
 
 def alpha(seconds: float, window: Sequence[float]) -> float:
-    """How long an episode took, t_i, against the gamma before it (Eq. 4); 1 if there are none."""
+    """The duration t_i of an episode over the mean of the gamma before it (Eq. 4); 1 if none."""
     total = math.fsum(window)
     return len(window) * seconds / total if total > 0.0 else 1.0
 
 
 def beta(value: float, window: Sequence[float]) -> float:
-    """How good an episode was against those before it (Eq. 4).
+    """The return of an episode compared with those before it (Eq. 4).
 
-    Where all returns are positive this is the paper's ratio to the mean. Otherwise that ratio
-    means nothing, and the distance to the mean is counted in units of max(|mean|, standard
-    deviation); both agree where the mean of positive returns is the larger of the two.
+    If all returns are positive, this is the paper's ratio to the mean. Otherwise that ratio has no
+    meaning, and the result is 1 plus the distance to the mean in units of max(|mean|, standard
+    deviation). Both agree for positive returns whose mean is larger than their deviation.
 
     Args:
         value: R_i, return of the episode.
         window: returns of the gamma episodes before it, or of as many as there are.
 
     Returns:
-        1 if there is nothing to compare with; 0 or 2 for worse or better than a window that has
-        neither a mean nor a spread.
+        beta; 1 without a window. If all returns of the window are 0: 0, 1 or 2 for a return below,
+        equal to or above 0.
     """
     if not window:
         return 1.0
@@ -125,15 +125,15 @@ def reserve(batch: float, replay: float, alpha: float, beta: float) -> tuple[flo
 def scale_reservations(
     scales: tuple[float, float], alpha: float, beta: float, window: int
 ) -> tuple[float, float]:
-    """By how much both reservations exceed those configured, after an episode (Eq. 5).
+    """The factors of the configured reservations after an episode (Eq. 5).
 
     Eq. 5 multiplies the reservations of the episode before. No factor is below 1, and only with
-    alpha above 2 is that of the batches the larger one: applied for ever, it leaves batches
-    nothing. So the scales of before return towards 1, by 1 / window of their logarithm: an episode
-    counts for about as many episodes as the window of Eq. 4 has.
+    alpha above 2 is the factor of the batches the larger one: applied for ever, it would leave
+    nothing to the batches. So the scales also decay towards 1, by 1 / window of their logarithm: an
+    episode has an effect for about as many episodes as the window of Eq. 4 has.
 
     Args:
-        scales: before: of the batches' reservation, of the replay's; both positive.
+        scales: those before the episode, of batches and of replay; both positive.
         alpha: of the episode.
         beta: of the episode.
         window: gamma, episodes.
@@ -144,7 +144,7 @@ def scale_reservations(
 
 
 def fit(batch: float, replay: float, total: float) -> tuple[float, float]:
-    """Both wanted reservations in proportion, together exactly the memory there is, M (Eq. 6)."""
+    """Scale both wanted reservations so that their sum is M, the memory there is (Eq. 6)."""
     share = batch / (batch + replay)
     return total * share, total * (1.0 - share)
 
@@ -157,7 +157,7 @@ def episode_deadline(deadline_s: float, samples: int, data_budget: int) -> float
 def good_in_a_row(before: int, returns: Sequence[float], target: float | None) -> int:
     """Consecutive episodes that reached the target R* (Sec. III-E); 0 without a target.
 
-    `before` counts those until the returns given, which come oldest first.
+    `before` is the count before these returns, which are in the order of their episodes.
     """
     if target is None:
         return 0

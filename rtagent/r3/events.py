@@ -1,10 +1,10 @@
-"""What the deadline controller decides, told as events: ends of horizons, and new batch sizes.
+"""Events of the deadline controller's decisions: ends of horizons, and new batch sizes.
 
-In mode `step` the batch size may change with every update, and a horizon may be as short as one.
-Events are for people, and many of a kind would push out the others; so of new sizes, and of the
-ends of each outcome, one a second is told at most, with the number of those left out. All of them,
-with their inputs, stay in the ring of decisions (`memory/horizon.py`), which `GET /v1/deadlines`
-shows.
+In mode `step` the batch size may change with every update, and a horizon may be a single update.
+Events are for people, and many of one kind would displace the others. So there is at most one event
+a second for new sizes, and one for each outcome of horizons, with the number of decisions left out.
+All decisions with their inputs are in the ring of decisions (`memory/horizon.py`), which
+`GET /v1/deadlines` shows.
 """
 
 from __future__ import annotations
@@ -15,45 +15,42 @@ from collections.abc import Callable
 from typing import Any
 
 from rtagent.clock import Clock
-from rtagent.memory.horizon import OUTCOMES, Decision, HorizonRecord
+from rtagent.memory.horizon import OUTCOMES, HorizonRecord
 
-TOLD_EVERY_S = 1.0
+EVENT_EVERY_S = 1.0
 
 
 class DecisionEvents:
     """Publishes the decisions in the ring as events.
 
     Args:
-        record: holds it.
+        record: holds the ring.
         clock: time.
-        event: reports something worth remembering: event(kind, **details).
+        event: sends an event: event(kind, **details).
     """
 
     def __init__(self, record: HorizonRecord, clock: Clock, event: Callable[..., None]) -> None:
         self._record, self._clock, self._event = record, clock, event
         self._seen = 0
-        self._told_at: dict[str, float] = {}
-        self._untold: Counter[str] = Counter()
+        self._sent_at: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
 
     def publish(self) -> None:
-        """Tell what has been decided since the last call."""
+        """Send events for the decisions since the last call."""
         for decision in self._record.decisions(since=self._seen)[::-1]:
             self._seen = decision.number + 1
-            self._tell(decision)
+            details = decision.describe()
+            why = details.pop("kind")
+            if why in OUTCOMES:
+                self._send(why, "horizon", outcome=why, **details)
+            elif decision.before not in (0, decision.after):
+                self._send("size", "batch_size", why=why, **details)
 
-    def _tell(self, decision: Decision) -> None:
-        details = decision.describe()
-        why = details.pop("kind")
-        if why in OUTCOMES:
-            self._seldom(why, "horizon", outcome=why, **details)
-        elif decision.before not in (0, decision.after):
-            self._seldom("size", "batch_size", why=why, **details)
-
-    def _seldom(self, what: str, kind: str, **details: Any) -> None:
-        """Tell it, unless `what` was told of less than a second ago."""
+    def _send(self, what: str, kind: str, **details: Any) -> None:
+        """Send an event, unless one for `what` was sent less than a second ago."""
         now = self._clock.now()
-        if now - self._told_at.get(what, -math.inf) < TOLD_EVERY_S:
-            self._untold[what] += 1
+        if now - self._sent_at.get(what, -math.inf) < EVENT_EVERY_S:
+            self._left_out[what] += 1
             return
-        self._event(kind, **details, untold=self._untold.pop(what, 0))
-        self._told_at[what] = now
+        self._event(kind, **details, untold=self._left_out.pop(what, 0))
+        self._sent_at[what] = now

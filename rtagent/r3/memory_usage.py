@@ -1,4 +1,4 @@
-"""What the daemon uses of the memory, and which part of it holds how much; bytes, measured."""
+"""The memory that the daemon uses, in total and by purpose; bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtagent.r3 import equations
 from rtagent.r3.controller import batch_in_force
 
 RINGS = ("frames", "ledger")
-"""Arenas that follow the limit of the replay."""
+"""The arenas of the replay, whose memory follows its limit."""
 MEASURE_EVERY_S = 1.0
 
 
@@ -21,14 +21,14 @@ class NotMeasured(Exception):
 
 
 class MemoryUsage:
-    """Measures the processes once a second, and knows what the shared memory holds.
+    """Measures the processes once a second, and the shared memory whenever it is asked.
 
     Args:
         memory: the owner of the shared memory.
         world: the shared memory.
         pids: the processes of the daemon at this moment.
-        private: memory of processes, without what is shared, see `MemoryMeter`. If None, not known
-            yet.
+        private: the memory of processes without shared memory, see `MemoryMeter`; returns None
+            while it is not known.
     """
 
     def __init__(
@@ -44,11 +44,15 @@ class MemoryUsage:
 
     @property
     def known(self) -> bool:
-        """Whether the processes have been measured when every worker was there."""
+        """Whether the processes have been measured while every worker was ready."""
         return self._private is not None
 
     def measure(self, now: float, desired: DesiredState) -> bool:
-        """Take in a new measurement of the processes, if there is one and all were there."""
+        """Measure the processes once a second.
+
+        Returns:
+            Whether there is a new measurement, and every worker was ready.
+        """
         if now < self._next:
             return False
         measured = self._measure_private(self._pids(), self._ready(desired))
@@ -61,7 +65,7 @@ class MemoryUsage:
         return measured.complete
 
     def accept_newest(self) -> None:
-        """Count on the newest measurement, whoever was there.
+        """Use the newest measurement, even if not every worker was ready.
 
         Raises:
             NotMeasured: there is none.
@@ -81,41 +85,41 @@ class MemoryUsage:
         return all(each.ready for each in (metrics.environment, *learners, *inference))
 
     def replay(self) -> int:
-        """What the rings have now."""
+        """The memory of the rings now."""
         pages = self._memory.pages()
         return sum(pages[name] for name in RINGS)
 
     def total(self) -> int:
-        """What the daemon uses, as of the last measurement of its processes; -1: unknown."""
+        """The memory of the daemon, as of the last measurement of its processes; -1: unknown."""
         return -1 if self._private is None else self._private + sum(self._memory.pages().values())
 
     def baseline(self, desired: DesiredState) -> int:
-        """Of the total, what is neither replay nor batches; -1: unknown."""
+        """The part of the total that is neither replay nor batches; -1: unknown."""
         if not self.known:
             return -1
         return int(self.total() - self.replay() - self.batches(desired))
 
     def batches(self, desired: DesiredState) -> float:
-        """What learners have for batches: as much as the largest ones so far needed.
+        """The memory that learners keep for batches: that of the largest batches so far.
 
-        A process keeps what it once had. If that counted as its baseline as soon as batches are
-        smaller, there would be less for batches each time, until nothing is left.
+        A process keeps its memory when batches become smaller. If that counted as its baseline,
+        there would be less for batches each time, until nothing is left.
         """
         size = batch_in_force(self._world.horizon.read(), desired)
         self._largest_batch = max(self._largest_batch, size)
         return self.batch(desired, self._largest_batch)
 
     def forget_largest_batch(self) -> None:
-        """Learners have given back what they had for batches: one did not fit."""
+        """Forget the largest batch, for after a lack of memory learners have given it back."""
         self._largest_batch = 0
 
     def batch(self, desired: DesiredState, size: int | None = None) -> float:
-        """What one batch of every learner needs: of that size, or of the size in force."""
+        """The memory of one batch for every learner: of this size, or of the size in force."""
         horizon = self._world.horizon.read()
         size = batch_in_force(horizon, desired) if size is None else size
         one = equations.batch_memory(size, horizon.base_size, horizon.base_bytes)
         return desired.learning.processes * one
 
     def largest_batch(self, desired: DesiredState) -> float:
-        """What one batch of every learner needs at most (Eq. 1)."""
+        """The memory of one batch of the largest size for every learner (Eq. 1)."""
         return self.batch(desired, equations.LARGEST_IN_SMALLEST * desired.learning.update_size)

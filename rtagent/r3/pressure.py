@@ -1,4 +1,4 @@
-"""Notices that memory is short: a batch did not fit, or the machine or a control group is full."""
+"""Notices a shortage of memory: a batch did not fit, or machine or control group are full."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.usage import Level
 
 Shortage = tuple[str, dict[str, Any]]
-SHRINK_EVERY_S = 0.5
-PUNCHING_S = 2.0
-"""While memory is still being given back, the next halving waits so long."""
+HALVE_EVERY_S = 0.5
+UNSETTLED_S = 2.0
+"""The time between two halvings while the rings still return memory."""
 CALM_S = 10.0
-"""Nothing is taken back for so long after something was given up."""
+"""The time after a shortage in which no reservation grows."""
 
 
 class Pressure:
     """Watches the memory of the machine, of the control groups, and of the learners.
 
     Args:
-        metrics: where learners count batches that did not fit.
+        metrics: in which learners count batches that did not fit.
         levels: how full machine and control groups are.
     """
 
@@ -32,11 +32,14 @@ class Pressure:
         self._calm = True
 
     def notice(self, now: float, *, settled: bool) -> Shortage | None:
-        """Look once; what is to be answered by a halving, if anything: the event and its details.
+        """Check for a shortage that calls for a halving.
 
         Args:
             now: seconds.
-            settled: whether the last halving has been carried out.
+            settled: whether the rings have returned the memory of the last halving.
+
+        Returns:
+            The kind of the event, and its details; None if there is no shortage.
         """
         levels = self._levels()
         self._calm = all(level.calm for level in levels)
@@ -46,7 +49,7 @@ class Pressure:
         return shortage
 
     def over(self, now: float) -> bool:
-        """Whether memory may be taken back."""
+        """Whether reservations may grow again."""
         return self._calm and now - self._noticed_at >= CALM_S
 
     def _batch_refused(self) -> Shortage | None:
@@ -58,7 +61,7 @@ class Pressure:
 
     def _full(self, now: float, levels: Sequence[Level], settled: bool) -> Shortage | None:
         short = [level for level in levels if level.short]
-        if not short or now - self._noticed_at < (SHRINK_EVERY_S if settled else PUNCHING_S):
+        if not short or now - self._noticed_at < (HALVE_EVERY_S if settled else UNSETTLED_S):
             return None
         level = min(short, key=lambda level: level.available)
         return "memory_pressure", {

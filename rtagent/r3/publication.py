@@ -1,4 +1,4 @@
-"""Shows how memory is divided: in shared memory at every change, as events when it is news."""
+"""Publishes the division of memory: in shared memory at every change, as events at large ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass
 
 from rtagent.memory.horizon import HorizonRecord, Reservations
 
-WORTH_TELLING = 0.02
-"""A reservation that has changed by less since the last event is no event."""
+LARGE_CHANGE = 0.02
+"""A limit is reported when it has changed by more than this share since the last event."""
 TOLERANCE = 1.02
-"""The budget counts as exceeded beyond this share of it."""
+"""The budget counts as exceeded if more than this share of it is used."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What the supervisor must put in force.
+    """Limits that the supervisor must put in force.
 
     Attributes:
         batch_bytes: reserved for the batches of each learner. If None, no limit.
         ticks_limit: ticks that the replay may keep.
-        urgent: memory is short: give it back as fast as possible.
+        urgent: whether memory is short, and must be returned as fast as possible.
     """
 
     batch_bytes: int | None
@@ -33,36 +33,36 @@ class Publication:
 
     Args:
         record: in shared memory.
-        event: reports something worth remembering: event(kind, **details).
-        first: in force at the start; no news.
+        event: sends an event: event(kind, **details).
+        first: the limits at the start, which are not reported.
     """
 
     def __init__(self, record: HorizonRecord, event: Callable[..., None], first: Changes) -> None:
         self._record, self._event = record, event
         self._published = Reservations()
-        self._told = first
+        self._reported = first
         self._exceeded = False
 
     def publish(self, reservations: Reservations) -> None:
-        """Bring the reservations in shared memory up to date."""
+        """Write the reservations to shared memory, if they have changed."""
         if reservations != self._published:
             self._record.reserve(reservations)
             self._published = reservations
 
-    def tell(self, order: Changes, least_ticks: int) -> None:
-        """Report a division that differs from the last one told, and a budget exceeded.
+    def report(self, limits: Changes, least_ticks: int) -> None:
+        """Send an event if the limits have changed much, or if the budget is exceeded.
 
         Args:
-            order: in force.
-            least_ticks: of the replay, below which nothing can be given back.
+            limits: in force.
+            least_ticks: the smallest replay, which cannot return any more memory.
         """
-        shown, told = self._published, self._told
-        ticks = _differ(order.ticks_limit, told.ticks_limit)
-        if ticks or _differ(order.batch_bytes, told.batch_bytes):
+        shown, reported = self._published, self._reported
+        ticks = _differ(limits.ticks_limit, reported.ticks_limit)
+        if ticks or _differ(limits.batch_bytes, reported.batch_bytes):
             self._event("memory_division", **asdict(shown))
-            self._told = order
+            self._reported = limits
         budget, used = shown.budget_bytes, shown.used_bytes
-        exceeded = 0 <= TOLERANCE * budget < used and order.ticks_limit == least_ticks
+        exceeded = 0 <= TOLERANCE * budget < used and limits.ticks_limit == least_ticks
         if exceeded and not self._exceeded:
             self._event("memory_budget_exceeded", **asdict(shown))
         self._exceeded = exceeded
@@ -71,4 +71,4 @@ class Publication:
 def _differ(new: int | None, old: int | None) -> bool:
     if new is None or old is None:
         return new != old
-    return abs(new - old) > WORTH_TELLING * old
+    return abs(new - old) > LARGE_CHANGE * old

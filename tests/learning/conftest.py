@@ -1,4 +1,4 @@
-"""What the tests of learning share: shapes, memory, and a way to write rows."""
+"""Fixtures of the tests of learning: shapes, shared memory, and a learner's run."""
 
 from __future__ import annotations
 

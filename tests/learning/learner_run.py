@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Run:
-    """A learner's world, and what `worker.py` gives it, under the test's control.
+    """A learner's shared memory, and the context that a worker process has, for a test to control.
 
     Attributes:
         on_beat: called with the number of beats so far.
@@ -42,14 +42,14 @@ class Run:
         self.record = world.metrics.learners[0]
         self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
         self.desired = DesiredState(world.config, learner_ring=[0])
-        self.order(learning={"processes": 1})
+        self.change_settings(learning={"processes": 1})
         self.stopping = False
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.beats: list[float] = []
         self.ready_after: tuple[int, float] | None = None
         self.on_beat: Callable[[int], None] = lambda count: None
 
-    # ---- what a learner asks for
+    # ---- the context of the learner
 
     def beat(self) -> None:
         self.beats.append(self.clock.now())
@@ -64,9 +64,9 @@ class Run:
     def event(self, kind: str, **details: Any) -> None:
         self.events.append((kind, details))
 
-    # ---- what a test does
+    # ---- for tests
 
-    def order(self, **changes: Any) -> None:
+    def change_settings(self, **changes: Any) -> None:
         self.desired = with_changes(self.desired, **changes)
 
     def play(self, count: int) -> None:
@@ -80,10 +80,10 @@ class Run:
     def learn(
         self, updates: int = 0, until_s: float = 0.0, on_beat: Callable[[int], None] | None = None
     ) -> Run:
-        """Let the loop run until so many updates, or a time; or as `on_beat` says."""
+        """Let the loop run until a number of updates and a time, or until `on_beat` stops it."""
 
         def stop(count: int) -> None:
-            assert count < 20_000, "the loop does not get there"
+            assert count < 20_000, "the loop does not come to its end"
             self.stopping = self.updates >= updates and self.clock.now() >= until_s
 
         self.on_beat = stop if on_beat is None else on_beat
@@ -93,15 +93,15 @@ class Run:
     def begin(self) -> tuple[learner.Learner, SharedUpdate]:
         """A learner that has taken over the shared state, and its update."""
         publish_initial(self.world, self.config, None)
-        one = learner.Learner(self)
-        one._take_over()
-        return one, one._update
+        made = learner.Learner(self)
+        made._take_over()
+        return made, made._update
 
     @property
     def updates(self) -> int:
         return int(self.record.updates)
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [details for each, details in self.events if each == kind]
 
     @property

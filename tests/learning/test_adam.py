@@ -13,6 +13,8 @@ from rtagent.learning import adam
 from rtagent.learning.adam import FlatAdam, clip_
 from rtagent.memory.learner_state import Arrays
 
+WHOLE = slice(None)
+
 
 @pytest.fixture(params=["compiled", "by torch"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def blank(count: int) -> Arrays:
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_follows_the_equation(step: int) -> None:
     old, new, slope = arrays(37), blank(37), torch.randn(37)
-    FlatAdam(new).step(FlatAdam(old), slope, step - 1, 0.01)
+    FlatAdam(new, WHOLE).step(FlatAdam(old, WHOLE), slope, step - 1, 0.01)
     np.testing.assert_equal(vars(old), vars(arrays(37)))
     for i in range(37):
         wanted = transcription(
@@ -65,7 +67,7 @@ def test_follows_the_equation(step: int) -> None:
 def test_tiny_slopes_are_damped_by_epsilon(size: float) -> None:
     zeros = np.zeros(3, np.float32)
     new, slope = blank(3), torch.full((3,), size)
-    FlatAdam(new).step(FlatAdam(Arrays(zeros, zeros, zeros)), slope, 0, 0.01)
+    FlatAdam(new, WHOLE).step(FlatAdam(Arrays(zeros, zeros, zeros), WHOLE), slope, 0, 0.01)
     wanted, _, _ = transcription(0.0, 0.0, 0.0, size, 1, 0.01)
     np.testing.assert_allclose(new.weights, wanted, rtol=1e-3)
 
@@ -76,7 +78,7 @@ def test_two_copies_taking_turns_are_one_optimizer() -> None:
     zeros = np.zeros(50, np.float32)
     first = Arrays(parameter.detach().numpy().copy(), zeros.copy(), zeros.copy())
     copies = [first, blank(50)]
-    adams = [FlatAdam(each) for each in copies]
+    adams = [FlatAdam(each, WHOLE) for each in copies]
     for step in range(30):
         slope = torch.randn(50)
         parameter.grad = slope.clone()

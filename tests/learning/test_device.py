@@ -76,7 +76,7 @@ def test_updates_are_those_of_the_processor(case: str, apart: Device) -> None:
     close(there.state.current.weights, here.state.current.weights, apart)
 
 
-def test_what_is_published_is_what_was_learned_there(apart: Device) -> None:
+def test_the_weights_of_the_device_are_published(apart: Device) -> None:
     one = update("dqn", apart)
     one.step(batch("dqn"))
     published = np.empty_like(one.state.current.weights)
@@ -141,7 +141,7 @@ def test_the_processor_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Device.of(LearningConfig(device="auto")) is HOST
 
 
-def test_a_precision_is_measured_there(apart: Device) -> None:
+def test_precisions_are_measured_on_the_device(apart: Device) -> None:
     one = update("dqn", apart)
     one.refresh()
     measured = one.measure_precisions(lambda count: batch("dqn"), 2, lambda: None)

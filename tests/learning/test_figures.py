@@ -27,7 +27,7 @@ def test_learners_needed(gradient: float, apply: float, tick: float, learners: i
 
 
 @given(gradient=st.floats(1e-4, 2.0), apply=st.floats(1e-5, 0.02), tick=st.floats(1e-3, 0.1))
-def test_it_is_the_smallest_number_that_keeps_up(
+def test_the_number_of_learners_is_the_smallest_that_keeps_up(
     gradient: float, apply: float, tick: float
 ) -> None:
     needed = learners_needed(gradient, apply, tick)

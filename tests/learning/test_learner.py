@@ -13,7 +13,6 @@ import pytest
 from rtagent.learning import learner, placing, shared_update
 from rtagent.learning import state as states
 from rtagent.learning.beginning import publish_initial
-from rtagent.learning.pace import CREDIT_TICKS
 from rtagent.learning.precision import fastest
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.memory.learner_state import Progress
@@ -73,13 +72,13 @@ def test_it_waits_for_data_and_keeps_beating(start: Start) -> None:
     assert max(np.diff(run.beats)) <= learner.IDLE_S + 1e-9
 
 
-def test_where_acting_waits_there_is_one_update_for_each_permission(
+def test_if_acting_waits_there_is_one_update_for_each_permission(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The kernel sleeps in real time, whatever the clock.
     monkeypatch.setattr(learner, "IDLE_S", 0.0)
     run = start()
-    run.order(inference={"algorithm": "sequential-infer-learn"})
+    run.change_settings(inference={"algorithm": "sequential-infer-learn"})
     shared, seen = run.world.alternation, []
 
     def on_beat(count: int) -> None:
@@ -100,7 +99,7 @@ def test_pausing_stops_the_updates(start: Start) -> None:
 
     def on_beat(count: int) -> None:
         at[count] = run.updates
-        run.order(learning={"paused": 60 <= count < 100})
+        run.change_settings(learning={"paused": 60 <= count < 100})
         run.stopping = count >= 160
 
     run.learn(on_beat=on_beat)
@@ -144,7 +143,7 @@ def test_the_correction_for_priorities_grows_to_the_full_one(
 def test_a_gradient_may_be_stale_by_two_rounds(learners: int, start: Start) -> None:
     """With n learners, 2n updates may have been missed, and not one more."""
     run = start(ticks=0)
-    run.order(learner_ring=list(range(learners)), learning={"processes": learners})
+    run.change_settings(learner_ring=list(range(learners)), learning={"processes": learners})
     one, update = run.begin()
     batch = empty_batch(run.blueprint, 4)
     for stale in (2 * learners + 1, 2 * learners):
@@ -162,7 +161,7 @@ def test_the_step_size_follows_the_desired_state(rate: float, moves: bool, start
     before = update.state.current.weights.copy()
     update.refresh()
     gradient = update.compute(empty_batch(run.blueprint, 4), 0)
-    run.order(learning={"learning_rate": rate})
+    run.change_settings(learning={"learning_rate": rate})
     one._finish(gradient)
     assert bool(np.abs(update.state.current.weights - before).max() > 0.1) is moves
 
@@ -171,7 +170,7 @@ def test_the_bound_of_updates_is_that_of_all_learners_together(start: Start) -> 
     run = start(ticks=100)
     one, granted = learner.Learner(run), []
     for ring in ([0], [0, 1, 2]):
-        run.order(learner_ring=ring, learning={"updates_per_tick": 3.0})
+        run.change_settings(learner_ring=ring, learning={"updates_per_tick": 3.0})
         one._pace.credit = 0.0
         run.play(10)
         one._may_update()
@@ -221,12 +220,12 @@ def test_the_fastest_precision_is_measured_once_for_all(
         shared_update, "fastest", lambda *run, **how: fastest(*run, **{**how, "now": clock})
     )
     run = start(precision="auto").learn(3)
-    (told,) = run.told("precision")
+    (told,) = run.events_of("precision")
     assert (told["chosen"], run.record.precision) == ("float32", 1)
     assert told["ms"]["float32"] > 0.0
     run.world.learner.precision.chosen = 2
     other = start(ticks=0, world=run.world).learn(6)
-    assert not other.told("precision")
+    assert not other.events_of("precision")
     assert other.record.precision == 2
     assert other.record.loss_scale == 0.0
 
@@ -241,23 +240,9 @@ def test_overflows_of_float16_are_counted_apart_and_the_scale_is_kept(start: Sta
     assert run.record.overflows == 24 - exponent > 0
     assert run.record.skipped == 0
     assert run.record.loss_scale == 2.0**exponent
-    assert not run.told("update_skipped")
+    assert not run.events_of("update_skipped")
     later = start(ticks=0, resume=run.newest, precision="float16").learn(0)
     assert later.world.learner.progress == run.world.learner.progress
-
-
-def test_a_long_pause_saves_up_few_updates(start: Start) -> None:
-    run = start(ticks=100, updates_per_tick=0.5)
-    run.order(learning={"paused": True})
-
-    def on_beat(count: int) -> None:
-        if count == 10:
-            run.play(600)
-        run.order(learning={"paused": count < 20})
-        run.stopping = count >= 200
-
-    run.learn(on_beat=on_beat)
-    assert run.updates == CREDIT_TICKS * 0.5
 
 
 def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +258,7 @@ def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.Mo
     monkeypatch.setattr(learner.Replay, "sample", poison)
     run.learn(30)
     assert run.record.skipped == 4
-    assert [each["updates"] for each in run.told("update_skipped")] == [10, 16]
+    assert [each["updates"] for each in run.events_of("update_skipped")] == [10, 16]
     assert np.isfinite(run.published()).all()
 
 

@@ -51,20 +51,39 @@ def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
     monkeypatch.setattr(checkpointing, "ask_for", ask_for)
     run = start(ticks=0).learn(until_s=350.0)
     assert (run.record.checkpoint_failures, run.record.checkpoints) == (2, 1)
-    reasons = [each["reason"] for each in run.told("checkpoint_failed")]
+    reasons = [each["reason"] for each in run.events_of("checkpoint_failed")]
     assert reasons == ["not so many bytes", "out of memory"]
     # Weights, target network, both moments; once as copied, twice as written.
     assert asked == [4 * 4 * run.blueprint.learned_parameters * 3] * 3
 
 
-def test_who_writes_a_checkpoint_holds_no_turn(
+def test_a_request_that_comes_while_a_checkpoint_fails_is_answered_by_the_next_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(ticks=0)
+    save = checkpoints.save
+
+    def fail(*args: Any, **kwargs: Any) -> Path:
+        run.change_settings(checkpoint=2)
+        monkeypatch.setattr(checkpoints, "save", save)
+        raise checkpoints.CheckpointError("the disk is full")
+
+    monkeypatch.setattr(checkpoints, "save", fail)
+    run.change_settings(checkpoint=1)
+    run.learn(until_s=110.0)
+    (failed,), (written, *_) = run.events_of("checkpoint_failed"), run.events_of("checkpoint")
+    assert failed == {"reason": "the disk is full", "request": 1}
+    assert written["request"] == 2
+
+
+def test_a_learner_that_writes_a_checkpoint_is_passed_over(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = start(ticks=60)
     other = start(ticks=0, world=writer.world)
     other.index, other.record = 1, writer.world.metrics.learners[1]
     for run in (writer, other):
-        run.order(learner_ring=[0, 1], learning={"processes": 2})
+        run.change_settings(learner_ring=[0, 1], learning={"processes": 2})
     other.clock = MonotonicClock()
     second, entered = learner.Learner(other), []
     save = checkpoints.save

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +15,7 @@ from rtagent.learning.replay.batch import empty_batch
 from tests.learning.learner_run import Start
 
 
-def test_what_a_batch_needs_is_noted_with_its_size(
+def test_the_memory_of_a_batch_is_recorded_with_its_size(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What computing takes, and the batches: three that are ready, one in use, one being made."""
@@ -26,7 +27,7 @@ def test_what_a_batch_needs_is_noted_with_its_size(
     assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
 
 
-def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
+def test_memory_of_large_batches_is_given_back_after_they_have_shrunk(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = start().begin()
@@ -37,42 +38,47 @@ def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
     assert at == [15, 7, 1]
 
 
-def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+Limit = Callable[[Callable[[], int]], None]
+
+
+@pytest.fixture
+def limit_batches(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Sets the largest batch for which there is memory."""
+
+    def arrange(largest: Callable[[], int]) -> None:
+        compute = learner.SharedUpdate.compute
+
+        def limited(self: Any, batch: Any, updates: int, **options: Any) -> Any:
+            if len(batch.actions) > largest():
+                raise MemoryError
+            return compute(self, batch, updates, **options)
+
+        monkeypatch.setattr(learner.SharedUpdate, "compute", limited)
+
+    return arrange
+
+
+def test_a_batch_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
     run = start(batch_size=16)
-    compute = learner.SharedUpdate.compute
-
-    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
-        if len(batch.actions) > (2 if run.updates >= 10 else 5):
-            raise MemoryError
-        return compute(self, batch, updates, **options)
-
-    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    limit_batches(lambda: 2 if run.updates >= 10 else 5)
     run.learn(20)
     assert run.record.out_of_memory == 3
-    assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
+    assert [each["next_batch_size"] for each in run.events_of("out_of_memory")] == [8, 4, 2]
     # What is safe grows again, slowly.
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
 
 
-def test_a_stretch_of_a2c_that_does_not_fit_is_halved(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stretch_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
     run = start(ticks=60, algorithm="a2c", rollout=16, batch_size=4)
-    compute = learner.SharedUpdate.compute
-
-    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
-        if len(batch.actions) > 10:
-            raise MemoryError
-        return compute(self, batch, updates, **options)
 
     def on_beat(count: int) -> None:
         assert count < 20_000, "the loop does not get there"
         run.play(20)
         run.stopping = run.updates >= 10
 
-    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    limit_batches(lambda: 10)
     run.learn(on_beat=on_beat)
-    assert [each["batch_size"] for each in run.told("out_of_memory")] == [16]
+    assert [each["batch_size"] for each in run.events_of("out_of_memory")] == [16]
     assert run.world.horizon.read().base_size == 8
     # What is safe grows again, slowly.
     assert 8 * run.updates <= run.record.samples_consumed <= 10 * run.updates
@@ -90,12 +96,12 @@ def test_a_batch_that_does_not_fit_on_the_device_is_halved(
     small = Small(torch.device("cpu"), nullcontext)
     monkeypatch.setattr(Device, "of", lambda learning: small)
     run = start(batch_size=16, prefetch=1, device="cuda").learn(5)
-    told = run.told("out_of_memory")
+    told = run.events_of("out_of_memory")
     assert [each["next_batch_size"] for each in told[:2]] == [8, 4]
     assert run.record.samples_consumed <= 5 * run.updates
 
 
-def test_a_new_size_is_asked_for_before_it_is_taken(
+def test_memory_is_asked_for_before_a_batch_of_a_new_size_is_taken(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start()
@@ -116,9 +122,9 @@ def test_a_new_size_is_asked_for_before_it_is_taken(
     def on_beat(count: int) -> None:
         assert count < 2000, "the loop does not get there"
         if run.updates == 10:
-            run.order(learning={"batch_size": 32})
+            run.change_settings(learning={"batch_size": 32})
         run.stopping = run.updates >= 20
 
     run.learn(on_beat=on_beat)
     assert set(took) == {4}
-    assert [each["batch_size"] for each in run.told("out_of_memory")] == [32, 16, 8]
+    assert [each["batch_size"] for each in run.events_of("out_of_memory")] == [32, 16, 8]

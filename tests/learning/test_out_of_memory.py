@@ -28,7 +28,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_torch_says_it_its_own_way_when_the_processor_has_no_memory() -> None:
+def test_the_errors_of_torch_on_the_processor_are_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
@@ -51,7 +51,7 @@ def test_numpy_and_python_raise_memory_errors() -> None:
         RuntimeError("std::bad_alloc"),
     ],
 )
-def test_other_words_for_it(error: RuntimeError) -> None:
+def test_messages_of_other_libraries_are_recognised(error: RuntimeError) -> None:
     assert is_out_of_memory(error)
 
 
@@ -64,7 +64,7 @@ def test_other_words_for_it(error: RuntimeError) -> None:
         KeyError("memory"),
     ],
 )
-def test_other_errors_are_not_mistaken_for_it(error: Exception) -> None:
+def test_other_errors_are_not_a_lack_of_memory(error: Exception) -> None:
     assert not is_out_of_memory(error)
 
 
@@ -94,7 +94,7 @@ def test_asking_for_memory_uses_none(answer_of: Callable[..., Any]) -> None:
     assert used < 2 * MIB
 
 
-def test_what_is_not_in_use_is_given_back_before_memory_is_refused(
+def test_unused_memory_is_given_back_before_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_back: list[int] = []

@@ -17,7 +17,7 @@ def updates(pace: Pace, ticks: range, rate: float, most: int = 1) -> int:
     return made
 
 
-def test_there_are_as_many_as_the_ticks_bring() -> None:
+def test_updates_are_as_many_as_the_ticks_earn() -> None:
     assert updates(Pace(100), range(101, 201), 0.25) == 25
     assert updates(Pace(0), range(1, 101), 3.0, most=10) == 300
 
@@ -28,7 +28,7 @@ def test_no_more_are_saved_up_than_those_of_some_ticks() -> None:
     assert updates(pace, range(100_000, 100_001), 0.5, most=1000) == CREDIT_TICKS * 0.5
 
 
-def test_what_was_made_without_a_bound_is_not_owed_under_one() -> None:
+def test_updates_made_without_a_bound_are_not_owed_later() -> None:
     pace = Pace(0)
     assert updates(pace, range(1, 1001), 0.0, most=5) == 5000
     assert updates(pace, range(1001, 1101), 1.0) == 100

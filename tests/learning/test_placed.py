@@ -15,14 +15,14 @@ from benchmarks.ap_drl import ddpg
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
+from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
 from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placed import PlacedUpdate, measure_placement
 from rtagent.learning.profiling import (
     Build,
-    NoProfile,
-    _waiting,
+    _time_with_waits,
     precisions_of,
     profile_key,
     random_batch,
@@ -43,10 +43,6 @@ SIZE = 4
 
 def _config(*overrides: str) -> Config:
     return load_config(None, ["env.id=CartPole-v1", f"learning.batch_size={SIZE}", *overrides], {})
-
-
-def _shapes(config: Config) -> Blueprint:
-    return probe(config)
 
 
 def _profile(config: Config, blueprint: Blueprint, build: Build = build_network) -> Profile:
@@ -114,7 +110,7 @@ GAMES: list[tuple[str, ...]] = [
 @pytest.mark.parametrize("overrides", GAMES, ids=lambda each: ",".join(each) or "mlp")
 def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[str, ...]) -> None:
     config = _config("learning.precision=float32", *overrides)
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     batch = random_batch(blueprint, SIZE, 0)
     placement = _everything_beside(_profile(config, blueprint))
     assert placement.uses_second
@@ -147,7 +143,7 @@ ACTORS: dict[str, tuple[str, ...]] = {
 )
 def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, where: Any) -> None:
     config = _config("learning.precision=float32", *ACTORS[name])
-    blueprint, build = _shapes(config), ddpg if "Table" in name else build_network
+    blueprint, build = probe(config), ddpg if "Table" in name else build_network
     batch = random_batch(blueprint, SIZE, 0)
     placement = where(_profile(config, blueprint, build))
     assert placement.uses_second
@@ -163,7 +159,7 @@ def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, whe
 
 def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:
     config = _config("learning.precision=float32", *ACTORS["ddpg"])
-    parts = _profile(config, _shapes(config)).parts
+    parts = _profile(config, probe(config)).parts
     after = {
         part.name: tuple(parts[each].name for each in part.after) for part in parts
     }
@@ -184,15 +180,15 @@ def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:
                    for part in parts)
 
 
-def test_a_whole_step_is_measured_where_the_actor_waits() -> None:
+def test_with_a_policy_delay_a_step_with_the_actor_is_measured() -> None:
     config = _config("learning.policy_delay=3", *ACTORS["td3"])
-    assert any(part.kind == "policy" for part in _profile(config, _shapes(config)).parts)
+    assert any(part.kind == "policy" for part in _profile(config, probe(config)).parts)
 
 
 @pytest.mark.realtime
 def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
     config = _config("learning.precision=float32")
-    profile = _profile(config, _shapes(config))
+    profile = _profile(config, probe(config))
     assert [part.name for part in profile.parts] == [
         "takeover", "layers.0 forward", "layers.2 forward", "values forward", "layers.0 target",
         "layers.2 target", "values target", "loss", "values weights", "values inputs",
@@ -207,7 +203,7 @@ def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
 
 def test_the_head_is_measured_in_float32_alone() -> None:
     config = _config("learning.precision=bfloat16")
-    profile = _profile(config, _shapes(config))
+    profile = _profile(config, probe(config))
     by_name = {part.name: set(part.alone_us) for part in profile.parts}
     assert by_name["layers.0 forward"] == {"bfloat16"}
     assert by_name["values forward"] == by_name["values weights"] == {"float32"}
@@ -219,7 +215,7 @@ def test_the_head_is_measured_in_float32_alone() -> None:
 
 def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
     config = _config("learning.precision=bfloat16")
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     placement = place(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
@@ -227,7 +223,7 @@ def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
 
 def test_a_plan_in_float32_is_float32_from_the_first_layer_on() -> None:
     config = _config("learning.precision=float32")
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     slow = place(made_profile(("layers.0", "layers.2", "values"), bfloat16=3.0))
     with _plain_and_planned(config, blueprint, slow, "bfloat16") as (plain, planned):
         _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
@@ -236,7 +232,7 @@ def test_a_plan_in_float32_is_float32_from_the_first_layer_on() -> None:
 
 def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("learning.precision=float32")
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     batch = random_batch(blueprint, SIZE, 0)
     placement = _everything_beside(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
@@ -251,23 +247,23 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
 
 def test_a_failed_step_waits_for_the_policy_s_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("learning.precision=float32", *ACTORS["ddpg"])
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     batch = random_batch(blueprint, SIZE, 0)
     placement = _only_passes_beside(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         algorithm: Any = planned.algorithm
         ended: list[bool] = []
-        begin = algorithm._climb
+        policy_pass = algorithm._policy_pass
 
-        def climb(*args: Any) -> Any:
+        def late(*args: Any) -> Any:
             failed.wait(10.0)
-            result = begin(*args)
+            result = policy_pass(*args)
             ended.append(True)
             return result
 
         failed = threading.Event()
         with monkeypatch.context() as patch:
-            patch.setattr(algorithm, "_climb", climb)
+            patch.setattr(algorithm, "_policy_pass", late)
             patch.setattr(algorithm.network.critics, "values", lambda *_: (failed.set(), 1 // 0))
             with pytest.raises(ZeroDivisionError):
                 planned.step(batch)
@@ -277,7 +273,7 @@ def test_a_failed_step_waits_for_the_policy_s_pass(monkeypatch: pytest.MonkeyPat
 
 def test_a_plan_is_measured_beside_that_for_one_core() -> None:
     config = _config("learning.precision=float32")
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     placement = place(_profile(config, blueprint))
     told: list[float] = []
     measured = measure_placement(config, blueprint, placement, 0.02, told.append, MonotonicClock())
@@ -286,15 +282,19 @@ def test_a_plan_is_measured_beside_that_for_one_core() -> None:
     assert told[-1] == 1.0
 
 
-def test_an_algorithm_without_a_graph_is_told() -> None:
-    config = _config("learning.algorithm=a2c")
-    with pytest.raises(NoProfile, match="a step of a2c cannot be placed: those of dqn, "):
-        _profile(config, _shapes(config))
+@pytest.mark.parametrize(("setting", "message"), [
+    ("learning.algorithm=a2c", "a step of a2c cannot be placed: those of dqn, "),
+    ("policy.network=lstm", "policy.network = 'lstm': a step of a recurrent network cannot be"),
+])
+def test_a_step_that_cannot_be_placed_is_refused(setting: str, message: str) -> None:
+    config = _config(setting)
+    with pytest.raises(UserError, match=message):
+        _profile(config, probe(config))
 
 
 def test_the_key_follows_the_network_and_the_batch_size() -> None:
     config, wider = _config(), _config("policy.width=2")
-    blueprint = _shapes(config)
+    blueprint = probe(config)
     other = replace(blueprint, tensors=blueprint.tensors[:-1])
     keys = {profile_key(config, blueprint, 4), profile_key(config, blueprint, 8),
             profile_key(wider, blueprint, 4), profile_key(config, other, 4)}
@@ -311,12 +311,12 @@ def test_precision_is_what_is_configured() -> None:
 
 def test_waits_for_the_other_thread_count_beside_the_processor_s_time() -> None:
     alone, waited = threading.Lock(), threading.Semaphore(0)
-    before = _waiting(1e6)
+    before = _time_with_waits(1e6)
     with alone:
         pass
-    assert _waiting(1e6) - before < 1.0
+    assert _time_with_waits(1e6) - before < 1.0
     other = threading.Timer(0.01, waited.release)
     other.start()
     waited.acquire()
-    assert _waiting(1e6) - before >= 1.0
+    assert _time_with_waits(1e6) - before >= 1.0
     other.join()

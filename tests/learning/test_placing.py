@@ -108,7 +108,7 @@ def test_a_plan_that_is_slower_is_taken_back(bench: Bench) -> None:
     assert bench.events[-1] == ("placement_taken_back", {"batch_size": SIZE})
 
 
-def test_where_the_actor_waits_only_whole_steps_are_compared(
+def test_with_a_policy_delay_only_whole_steps_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(

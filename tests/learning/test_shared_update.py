@@ -124,7 +124,7 @@ def test_a_target_left_behind_by_a_death_is_brought_up_to_date() -> None:
     first, second = make(2, target_period=2)
     turn(first, 0)
     # The second update is committed, and its learner dies before the target follows.
-    first._follow = lambda updates: None  # type: ignore[method-assign]
+    first._update_target = lambda updates: None  # type: ignore[method-assign]
     turn(first, 1)
     assert second.state.target_updates == 0
     turn(second, 2)

@@ -1,4 +1,4 @@
-"""A daemon made by hand, of all that the coordinator looks at, on a virtual clock."""
+"""A stand-in for the daemon that a coordinator works on, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALM = Level("machine", 8000 * MIB, 6000 * MIB)
 
 
 class Rings:
-    """The rings of a world that follow the limit, as `WorldMemory` keeps them."""
+    """The memory of rings that follow their limit, as `WorldMemory` reports it."""
 
     bytes_per_tick = TICK_BYTES
 
@@ -56,7 +56,7 @@ class FreeLock:
 
 
 class Daemon:
-    """Everything that the coordinator looks at, made by hand."""
+    """Everything that a coordinator reads, under the control of a test."""
 
     def __init__(
         self, capacity: int = 100_000, learners: int = 1, base_bytes: int = BASE_BYTES, **r3: Any
@@ -96,7 +96,7 @@ class Daemon:
         )
 
     def run(self, seconds: float, ticks_per_s: int = 0, settled: bool = True) -> Changes | None:
-        """Let it work ten times a second; the last change."""
+        """Call the coordinator ten times a second; returns the last change."""
         last = None
         for _ in range(round(10 * seconds)):
             self.clock.advance(0.1)
@@ -116,5 +116,5 @@ class Daemon:
         """As measured from the outside."""
         return self.private + sum(self.rings.pages().values())
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [details for name, details in self.events if name == kind]

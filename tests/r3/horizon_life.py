@@ -1,4 +1,4 @@
-"""A horizon whose updates, episodes and seconds a test makes."""
+"""A horizon on whose updates, episodes and time a test decides."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def of_mode(mode: str = "step", **r3: Any) -> DesiredState:
     return make_desired(learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted)
 
 
-class GoingOn(EntryList[FinishedEpisode]):
-    """Episodes of which one more ends whenever somebody has looked at how many there are.
+class GrowingEpisodes(EntryList[FinishedEpisode]):
+    """A list of episodes in which one more ends whenever its length has been read.
 
     Args:
-        values: returns of all of them; the first has ended.
+        values: returns of all episodes; the first one has ended.
     """
 
     def __init__(self, values: list[float]) -> None:
@@ -45,7 +45,7 @@ class GoingOn(EntryList[FinishedEpisode]):
 
 
 class Life:
-    """A horizon whose updates, episodes and seconds the test makes."""
+    """A horizon on whose updates, episodes and time the test decides."""
 
     def __init__(self, mode: str = "step", **r3: Any) -> None:
         settings = {"deadline_s": 10.0, "data_budget": 10_000, "margin": 0.0, **r3}
@@ -56,23 +56,23 @@ class Life:
         self.desired = of_mode(mode)
         self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0
 
-    def order(self, **changes: Any) -> None:
+    def change_settings(self, **changes: Any) -> None:
         self.desired = with_changes(self.desired, **changes)
 
     def update(self, seconds: float, samples: int | None = None) -> str | None:
-        """An update that took so long is applied; it is accounted for at once."""
+        """Apply an update that took so long, and count it at once."""
         self.keeper._advanced_ns = 0
         return self.quick_update(seconds, samples)
 
     def quick_update(self, seconds: float, samples: int | None = None) -> str | None:
-        """The same, but it may be accounted for together with the next."""
+        """As `update`, but it may be counted together with the next one."""
         self.now_ns += round(seconds * NANO)
         self.updates += 1
         samples = self.size if samples is None else samples
         return self._advance(samples)
 
     def wait(self, seconds: float) -> str | None:
-        """The supervisor looks after so long."""
+        """Let time pass, after which the supervisor advances the horizon."""
         self.now_ns += round(seconds * NANO)
         return self._advance(0)
 
@@ -94,7 +94,7 @@ class Life:
         return self.keeper.batch_size(self.desired)
 
     def decisions(self, *kinds: str) -> list[Decision]:
-        """Of these kinds, oldest first."""
+        """The decisions of these kinds, oldest first."""
         return [each for each in self.record.decisions()[::-1] if KINDS[each.kind] in kinds]
 
 

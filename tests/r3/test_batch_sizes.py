@@ -19,10 +19,10 @@ def test_fixed_modes(mode: str, size: int) -> None:
 
 def test_an_update_of_a2c_is_a_stretch_where_it_fits_into_memory() -> None:
     life = Life("off")
-    life.order(learning={"algorithm": "a2c", "rollout": 512})
+    life.change_settings(learning={"algorithm": "a2c", "rollout": 512})
     assert life.size == 512
     life.keeper.note_base(1000, 512)
-    life.order(batch_bytes=500)
+    life.change_settings(batch_bytes=500)
     life.update(1.0)
     assert life.size == 256
     life.keeper.note_out_of_memory(life.now_ns, 256)
@@ -95,9 +95,9 @@ def test_episode_does_not_shrink_a_batch_that_is_still_needed() -> None:
 def test_a_new_smallest_batch_is_in_force_at_once() -> None:
     life = Life("max-p")
     life.update(1.0)
-    life.order(learning={"batch_size": 10})
+    life.change_settings(learning={"batch_size": 10})
     assert life.size == 40
-    life.order(r3={"mode": "step"})
+    life.change_settings(r3={"mode": "step"})
     assert 10 <= life.size <= 40
 
 
@@ -105,18 +105,18 @@ def test_a_new_smallest_batch_is_in_force_at_once() -> None:
 def test_reserved_memory_caps_every_mode(mode: str) -> None:
     life = Life(mode)
     life.keeper.note_base(3_200_000, 32)
-    life.order(batch_bytes=2_000_000)
+    life.change_settings(batch_bytes=2_000_000)
     assert life.size == 20
     life.update(0.0)
     assert life.horizon.batch_cap == 20
     assert life.horizon.batch_size == 20
-    life.order(batch_bytes=1)
+    life.change_settings(batch_bytes=1)
     assert life.size == 1
 
 
 def test_memory_reserved_before_it_was_measured_caps_nothing() -> None:
     life = Life("max-p")
-    life.order(batch_bytes=1)
+    life.change_settings(batch_bytes=1)
     assert life.size == 128
 
 

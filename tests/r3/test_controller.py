@@ -10,7 +10,7 @@ import pytest
 from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.r3.controller import PERIOD_NS
-from tests.r3.horizon_life import B_MIN, SECOND, GoingOn, Life, begun, of_mode
+from tests.r3.horizon_life import B_MIN, SECOND, GrowingEpisodes, Life, begun, of_mode
 
 # ---- the clock and the end of a horizon
 
@@ -67,7 +67,7 @@ def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
 def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> None:
     life = begun()
     life.update(3.0, samples=1)
-    life.order(**changes)
+    life.change_settings(**changes)
     assert [life.wait(0.1) for _ in range(300)] == [None] * 300
     assert life.horizon.elapsed_ns == 3 * SECOND
     life.desired = of_mode()
@@ -83,7 +83,7 @@ def test_a_bound_lowered_below_what_is_used_ends_the_horizon_at_once(
 ) -> None:
     life = begun()
     life.update(6.0, samples=900)
-    life.order(r3=lowered)
+    life.change_settings(r3=lowered)
     assert life.wait(0.0) == kind
     assert life.horizon.deadline_s == lowered.get("deadline_s", 10.0)
 
@@ -92,7 +92,7 @@ def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() 
     life = Life()
     life.update(0.0, samples=100)
     life.update(5.0, samples=100)
-    life.order(r3={"deadline_s": 20.0, "data_budget": 400})
+    life.change_settings(r3={"deadline_s": 20.0, "data_budget": 400})
     life.wait(0.0)
     assert life.horizon.consumed == 200
     assert life.horizon.time_ratio == pytest.approx(0.25)
@@ -161,9 +161,9 @@ def test_episodes_before_deadlines_are_switched_on_do_not_count() -> None:
     assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 0)
 
 
-def test_an_episode_that_ends_meanwhile_counts_once() -> None:
+def test_an_episode_that_ends_during_the_count_counts_once() -> None:
     life = begun(target_return=1.0)
-    life.environment.episodes = episodes = GoingOn([0.0, 1.0])
+    life.environment.episodes = episodes = GrowingEpisodes([0.0, 1.0])
     life.update(0.1, samples=1)
     assert episodes.count
     life.update(0.1, samples=1)
@@ -242,7 +242,7 @@ def outcomes(
     life, machine = Life(mode, margin=margin), Machine(seed, burst_s)
     undisturbed_s = BUDGET / B_MIN * (Machine.FIXED_S + Machine.EACH_S * B_MIN)
     undisturbed_s *= 1.0 + burst_s / Machine.BURST_EVERY_S
-    life.order(r3={"deadline_s": share * undisturbed_s, "data_budget": BUDGET})
+    life.change_settings(r3={"deadline_s": share * undisturbed_s, "data_budget": BUDGET})
     episode_end = life.now_ns
     while life.horizon.number < HORIZONS:
         part = life.horizon.number + life.horizon.consumed / BUDGET

@@ -1,4 +1,4 @@
-"""Who may use how much memory: divided, kept and changed, on a virtual clock."""
+"""The division of memory between batches and replay, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_measurement_counts_if_every_worker_was_there_all_along() -> None:
     assert there == [False, True, True, True]
 
 
-def test_what_a_larger_batch_had_is_no_baseline_until_it_was_given_back() -> None:
+def test_the_memory_of_a_larger_batch_is_no_baseline_until_it_is_given_back() -> None:
     daemon = Daemon()
     usage = daemon.coordinator._usage
     larger = with_changes(daemon.desired, learning={"batch_size": 64})
@@ -265,17 +265,17 @@ def test_workers_that_outgrow_an_accepted_budget_are_reported_once() -> None:
     daemon.run(30, ticks_per_s=1000)
     daemon.private += 400 * MIB
     daemon.run(10)
-    assert len(daemon.told("memory_budget_exceeded")) == 1
+    assert len(daemon.events_of("memory_budget_exceeded")) == 1
     assert daemon.coordinator.ticks_limit == 1000
 
 
-def test_a_division_is_told_with_its_inputs_when_it_has_really_changed() -> None:
+def test_a_large_change_of_the_division_is_an_event_with_its_inputs() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(30, ticks_per_s=100)
-    assert len(daemon.told("memory_division")) == 1
+    assert len(daemon.events_of("memory_division")) == 1
     daemon.private += 50 * MIB
     daemon.run(5)
-    first, second = daemon.told("memory_division")[:2]
+    first, second = daemon.events_of("memory_division")[:2]
     assert second["baseline_bytes"] - first["baseline_bytes"] == 50 * MIB
     assert second["ticks_limit"] < first["ticks_limit"]
 
@@ -290,11 +290,11 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
 
     daemon.coordinator._usage._measure_private = later
     daemon.run(0.3)
-    assert daemon.told("memory_division") == []
+    assert daemon.events_of("memory_division") == []
     with pytest.raises(NotMeasured):
         daemon.coordinator.set_budget(700, daemon.desired)
     daemon.run(60)
-    assert daemon.told("memory_division")
+    assert daemon.events_of("memory_division")
     answered = asked[3::4]
     assert np.diff(answered) == pytest.approx([1.3] * (len(answered) - 1), abs=0.11)
 
@@ -302,13 +302,13 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
 # ---- the horizon
 
 
-def test_a_deadline_that_passes_while_nobody_learns_is_told() -> None:
+def test_a_deadline_that_passes_without_learning_is_an_event() -> None:
     daemon = Daemon(mode="step", deadline_s=5.0, data_budget=1000)
     daemon.coordinator._keeper.advance(
         int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.desired
     )
     daemon.run(5.5)
-    (told,) = daemon.told("horizon")
+    (told,) = daemon.events_of("horizon")
     assert (told["outcome"], told["horizon"], told["consumed"]) == ("missed", 0, 32)
     assert daemon.horizon.read().missed == 1
 

@@ -31,7 +31,7 @@ def controller() -> Controller:
     return Controller()
 
 
-def test_every_outcome_is_told(controller: Controller) -> None:
+def test_every_outcome_is_an_event(controller: Controller) -> None:
     for kind in ("met", "missed", "early-exit"):
         controller.decide(kind)
     controller.events.publish()
@@ -41,7 +41,7 @@ def test_every_outcome_is_told(controller: Controller) -> None:
     ]
 
 
-def test_of_many_horizons_one_of_each_outcome_is_told_in_a_second(controller: Controller) -> None:
+def test_at_most_one_horizon_of_each_outcome_a_second_is_an_event(controller: Controller) -> None:
     """As with a deadline of no time at all, or a budget of one batch."""
     for number in range(100):
         controller.decide("missed" if number % 4 else "met")
@@ -56,7 +56,7 @@ def test_of_many_horizons_one_of_each_outcome_is_told_in_a_second(controller: Co
     assert told == [("missed", 74), ("met", 24)]
 
 
-def test_horizons_of_a_second_and_more_are_all_told(controller: Controller) -> None:
+def test_every_horizon_of_at_least_a_second_is_an_event(controller: Controller) -> None:
     for _ in range(5):
         controller.decide("met")
         controller.events.publish()
@@ -64,7 +64,7 @@ def test_horizons_of_a_second_and_more_are_all_told(controller: Controller) -> N
     assert [said["untold"] for _, said in controller.told] == [0] * 5
 
 
-def test_what_is_decided_meanwhile_is_told_once(
+def test_a_decision_during_a_publication_is_published_once(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = HorizonRecord.decisions
@@ -81,7 +81,7 @@ def test_what_is_decided_meanwhile_is_told_once(
     assert [said["outcome"] for _, said in controller.told] == ["met", "missed"]
 
 
-def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> None:
+def test_a_new_batch_size_is_an_event_with_its_inputs(controller: Controller) -> None:
     # The first size of all is no change.
     controller.decide("settings", 0, 32)
     controller.decide("step")
@@ -93,7 +93,7 @@ def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> Non
     assert {"time_ratio", "data_ratio", "cap", "b_min"} <= set(said)
 
 
-def test_of_many_changes_one_a_second_is_told(controller: Controller) -> None:
+def test_at_most_one_new_size_a_second_is_an_event(controller: Controller) -> None:
     for size in range(32, 42):
         controller.decide("step", size, size + 1)
         controller.events.publish()

@@ -42,7 +42,7 @@ def test_pressure_halves_both_reservations_and_they_come_back_slowly() -> None:
     assert changes.urgent
     assert changes.batch_bytes == BASE_BYTES // 2
     assert changes.ticks_limit == pytest.approx(held / 2 / TICK_BYTES, abs=RESERVE_TICKS + 1)
-    (told,) = daemon.told("memory_pressure")
+    (told,) = daemon.events_of("memory_pressure")
     assert (told["where"], told["available_bytes"]) == ("group", 10 * MIB)
     daemon.levels = [CALM]
     assert daemon.run(CALM_S - 1) is None
@@ -51,7 +51,7 @@ def test_pressure_halves_both_reservations_and_they_come_back_slowly() -> None:
     assert changes.ticks_limit < grown < 1.5 * changes.ticks_limit
     daemon.run(120)
     assert daemon.coordinator.ticks_limit == 100_000
-    assert len(daemon.told("memory_recovered")) == 1
+    assert len(daemon.events_of("memory_recovered")) == 1
     assert daemon.horizon.reservations.pressure_events == 1
 
 
@@ -81,7 +81,7 @@ def test_a_stalled_group_counts_as_short_although_bytes_are_left() -> None:
     daemon.run(20, ticks_per_s=1000)
     daemon.levels = [Level("group", 1024 * MIB, 900 * MIB, stalled_percent=40.0)]
     daemon.run(0.1)
-    assert daemon.told("memory_pressure")[0]["stalled_percent"] == 40.0
+    assert daemon.events_of("memory_pressure")[0]["stalled_percent"] == 40.0
 
 
 @pytest.mark.parametrize("r3", [{}, {"memory_budget_mb": 600}])
@@ -95,9 +95,9 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     assert changes is not None
     assert changes.ticks_limit <= 0.52 * held + RESERVE_TICKS
     assert changes.batch_bytes == BASE_BYTES // 2
-    assert len(daemon.told("out_of_memory")) == 1
+    assert len(daemon.events_of("out_of_memory")) == 1
     daemon.run(3)
-    assert len(daemon.told("out_of_memory")) == 1
+    assert len(daemon.events_of("out_of_memory")) == 1
 
 
 def test_a_budget_is_still_honoured_after_a_shortage() -> None:

@@ -1,7 +1,7 @@
 """A2C (Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783).
 
-The synchronous variant: one update for each stretch, of all its decisions at once. With V-trace it
-is the learner of IMPALA (arXiv 1802.01561, section 4.2).
+The synchronous variant: one update for each stretch, from all its decisions at once. With V-trace
+it is the learner of IMPALA (arXiv 1802.01561, section 4.2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class A2C(PolicyGradient):
     """Gradients of A2C, see `PolicyGradient`."""
 
     def stretch_for(self, batch_size: int) -> int:
-        # A shorter one where memory allows no more.
+        # One update takes the whole stretch, and memory may have reduced the batch size.
         return batch_size
 
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
@@ -29,5 +29,5 @@ class A2C(PolicyGradient):
 
 
 def advantage_loss(log_probabilities: Tensor, advantages: Tensor) -> Tensor:
-    """Its gradient is the policy gradient: -mean(log pi(a|s) A), A (B,) without gradient."""
+    """-mean(log pi(a|s) A), whose gradient is the policy gradient; A is (B,), without gradient."""
     return -(log_probabilities * advantages).mean()

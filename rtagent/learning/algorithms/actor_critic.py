@@ -1,12 +1,11 @@
-"""What TD3, DDPG and SAC have in common: an actor that climbs its critics, and how those learn.
+"""What TD3, DDPG and SAC have in common: an actor that maximises its critics' values.
 
-An algorithm of this family says which actions its targets are for, and what its actor maximises.
-The target network is a slow copy of all, moved softly.
+A subclass defines the targets of the critics, and what its actor maximises. The target network is a
+copy of actor and critics, updated softly.
 
-A step is two passes beside that of the critics: the targets', without gradient, and the policy's,
-through the actor and the first critics and back. The second has a tape of its own, which ends at
-the critics: their weights are held without gradient there. So either may run in a thread of its
-own.
+A step has two passes beside that of the critics: the target pass, without gradient, and the policy
+pass, through the actor and the critics and back. The policy pass has an autograd graph of its own,
+in which the critics' weights require no gradient. So each of the two may run in its own thread.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic, Critics
 
 TARGET_TAU = 0.005
-Drawn = tuple[Tensor, ...]
-"""What an algorithm draws for a step: for its targets, and for its actor."""
+Noise = tuple[Tensor, ...]
+"""Random numbers of a step: those of the targets, then those of the actor."""
 
 
 class ActorCriticLearning(Placeable):
     """Gradients of an actor and its critics; the errors are those of the critics.
 
-    Actor and critics get theirs at the same weights, so that one array is one update; the papers'
-    code takes the actor's after the critics' step.
+    Both gradients are computed at the same weights, so that one array is one update; the papers'
+    code computes the actor's gradient after the critics' step.
 
     Args:
         network: float32.
-        learning: of the run.
-        generator: of what is drawn. If None, torch's own.
+        learning: settings of the run.
+        generator: source of the noise. If None, torch's default generator.
     """
 
     network: ActorCritic
@@ -52,16 +51,17 @@ class ActorCriticLearning(Placeable):
         self.parts = [network.actor, network.critics]
         self.target_tau = learning.target_tau or TARGET_TAU
         self._learning, self._generator = learning, generator
-        self._judges = nn.ModuleDict({"critics": without_gradient(network.critics)})
+        # In a dictionary, so that its layers have the same names as in the network.
+        self._fixed = nn.ModuleDict({"critics": without_gradient(network.critics)})
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        return *super().networks, self._judges
+        return *super().networks, self._fixed
 
     @property
-    def judges(self) -> Critics:
-        """The critics that the actor climbs: the same weights, but they get no gradient."""
-        critics = self._judges["critics"]
+    def fixed_critics(self) -> Critics:
+        """The critics of the policy pass: the same weights, which get no gradient there."""
+        critics = self._fixed["critics"]
         assert isinstance(critics, Critics)
         return critics
 
@@ -73,50 +73,50 @@ class ActorCriticLearning(Placeable):
             self.runner.finish()
 
     def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
-        # Before the passes, for their threads would draw in any order.
-        drawn = self._draw(batch)
-        targets = self.runner.start("target", partial(self._look_ahead, batch, drawn))
+        # Before the passes, which would draw in any order if each has a thread.
+        noise = self._draw_noise(batch)
+        targets = self.runner.start("target", partial(self._target_pass, batch, noise))
         with computing(self.precision, self.device):
             features = self.network.critics.features(*batch.inputs)
-        climb = partial(self._climb, batch, features.detach(), drawn)
-        climbed = self.runner.start("policy", climb) if acting else None
+        improve = partial(self._policy_pass, batch, features.detach(), noise)
+        improved = self.runner.start("policy", improve) if acting else None
         values = self.network.critics.values(features, batch.actions)
         loss, errors = critics_loss(values, targets(), batch.weights)
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
-        if climbed is not None:
-            climbed()
+        if improved is not None:
+            improved()
         return float(loss.detach()), errors
 
-    def _look_ahead(self, batch: Batch, drawn: Drawn) -> Tensor:
-        """The pass of the targets, whichever thread it runs in."""
+    def _target_pass(self, batch: Batch, noise: Noise) -> Tensor:
+        """Compute the targets; may run in another thread."""
         with torch.no_grad(), computing(self.precision, self.device, keeps=False):
-            return self._targets(batch, drawn)
+            return self._targets(batch, noise)
 
-    def _climb(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
-        """The pass of the policy, whichever thread it runs in: put a gradient into the actor."""
+    def _policy_pass(self, batch: Batch, features: Tensor, noise: Noise) -> Tensor:
+        """Put a gradient into the actor; may run in another thread."""
         with torch.enable_grad(), computing(self.precision, self.device):
-            loss = self._actor_loss(batch, features, drawn)
+            loss = self._actor_loss(batch, features, noise)
         if loss.requires_grad:
             (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _draw(self, batch: Batch) -> Drawn:
-        """Noise of a step; none unless the algorithm says so."""
+    def _draw_noise(self, batch: Batch) -> Noise:
+        """The noise of a step; none unless a subclass draws some."""
         return ()
 
     @abstractmethod
-    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
-        """What the critics should say of the batch: (B,) float32; called without gradient."""
+    def _targets(self, batch: Batch, noise: Noise) -> Tensor:
+        """Target values of the batch, (B,) float32; called without gradient."""
 
-    def _actor_loss(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
-        """What the actor makes smaller, by the deterministic policy gradient.
+    def _actor_loss(self, batch: Batch, features: Tensor, noise: Noise) -> Tensor:
+        """The loss of the actor: by default that of the deterministic policy gradient.
 
         Args:
             batch: transitions.
             features: of their states, by the critics' encoder, without gradient.
-            drawn: noise.
+            noise: as `_draw_noise` gave it.
         """
-        values = self.judges.values(features, self.network.actor(*batch.inputs), 1)[0]
+        values = self.fixed_critics.values(features, self.network.actor(*batch.inputs), 1)[0]
         return actor_loss(values, batch.weights)
 
     def _normal(self, batch: Batch, deviation: float = 1.0) -> Tensor:
@@ -126,7 +126,7 @@ class ActorCriticLearning(Placeable):
 
 
 def without_gradient(module: nn.Module) -> nn.Module:
-    """The same tensors, which a gradient passes and does not enter."""
+    """A module with the same tensors: gradients pass through it, and its weights get none."""
     shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
     for each in module.parameters():
         shared[id(each)] = nn.Parameter(each.detach(), requires_grad=False)
@@ -146,8 +146,8 @@ def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tens
 
 
 def actor_loss(values: Tensor, weights: Tensor) -> Tensor:
-    """Its gradient is the deterministic policy gradient (Silver et al., 2014): -mean Q_1(s, pi(s)).
+    """-mean Q_1(s, pi(s)), whose gradient is the deterministic policy gradient.
 
-    Values (B,) are those of the first critic for the actor's own actions.
+    (Silver et al., 2014.) Values (B,) are those of the first critic for the actor's own actions.
     """
     return -(weights * values.float()).mean()

@@ -1,8 +1,8 @@
 """What an update needs to know of an algorithm.
 
-An algorithm is two networks and a few pure functions: what the target is, and how far the network
-is from it. Who applies the gradient, and brings the target network up to date, is decided
-elsewhere, for several learners share both.
+An algorithm is two networks and a few pure functions: the target, and the loss of the network
+against it. `shared_update.py` applies the gradient and updates the target network, for several
+learners share both.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ class Algorithm(ABC):
 
     Args:
         network: float32, on the device where it computes.
-        learning: of the run.
+        learning: settings of the run.
 
     Attributes:
-        network: what learns; gradients are left in its parameters.
+        network: the network that learns; gradients are left in its parameters.
         device: of the networks, and of the batches.
-        target: its delayed copy.
-        parts: of the network, in the order of its flat state, that are clipped and stepped each
-            for itself; the first is the one that acts.
-        delay: updates for one of the acting part; above 1 only if there is another part.
-        target_tau: how far the target moves at every `delay`-th update. If None, its period counts.
-        precision: of the passes; float32 for `auto` until somebody has measured what is faster.
-        loss_scale: what losses are multiplied by, and so the gradients in the parameters.
+        target: the delayed copy of the network.
+        parts: parts of the network, in the order of its flat state. Each is clipped and updated
+            separately; the first is the acting part, the policy.
+        delay: updates for one update of the acting part; above 1 only if there is another part.
+        target_tau: how far the target moves at every `delay`-th update. If None, the target is
+            replaced in its period instead.
+        precision: of the passes; float32 for `auto` until the fastest precision was measured.
+        loss_scale: factor of the losses, and so of the gradients in the parameters.
     """
 
     parts: list[nn.Module]
@@ -57,18 +58,18 @@ class Algorithm(ABC):
 
         Args:
             batch: transitions.
-            acting: whether the acting part gets one; always, if `delay` is 1.
+            acting: whether the acting part gets a gradient; always True if `delay` is 1.
 
         Returns:
-            The loss, and how far off each sample was (B,), not negative.
+            The loss, and the absolute error of each sample (B,).
         """
 
 
 class Placeable(Algorithm):
-    """An algorithm whose step is made of passes, which a runner may place on several cores.
+    """An algorithm whose step consists of passes, which a runner may place on several cores.
 
     Attributes:
-        runner: starts the passes; all run on this core, in turn, unless it is replaced.
+        runner: starts the passes; the default one runs all of them on this core.
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
@@ -77,7 +78,7 @@ class Placeable(Algorithm):
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """All whose layers compute in a step; a layer has the same name in each that has it."""
+        """The networks that compute in a step; a layer has the same name in all of them."""
         return self.network, self.target
 
 
@@ -93,4 +94,3 @@ def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: 
     """
     with torch.no_grad():
         return torch.where(terminals, rewards, rewards + discounts * values.float())
-

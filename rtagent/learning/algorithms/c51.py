@@ -11,7 +11,7 @@ from rtagent.policy.heads import expected_values, of_actions
 def c51_targets(
     rewards: Tensor, discounts: Tensor, next_logits: Tensor, terminals: Tensor, support: Tensor
 ) -> Tensor:
-    """What the distribution of an executed action should be (Bellemare et al., 2017, Algorithm 1).
+    """Target distributions of the executed actions (Bellemare et al., 2017, Algorithm 1).
 
     The distribution of the successor's best action, by its mean, is moved to R + gamma**n * z,
     clipped to the support, and each atom's mass is shared between its two neighbours on the
@@ -32,7 +32,7 @@ def c51_targets(
         masses = masses.where(~terminals[:, None], torch.full_like(masses, 1.0 / len(support)))
         discounts = discounts.where(~terminals, torch.zeros_like(discounts))
         moved = rewards[:, None] + discounts[:, None] * support
-        # Clipping would hide an infinite reward, which no update may use.
+        # Clipping would hide an infinite reward, and no update may use one.
         moved = moved.clamp(support[0], support[-1]).where(moved.isfinite(), torch.nan)
         return _share(moved, masses, support)
 

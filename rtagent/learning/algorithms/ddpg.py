@@ -1,14 +1,14 @@
 """DDPG (Lillicrap et al., Continuous control with deep reinforcement learning, arXiv 1509.02971).
 
-One actor, one critic, and targets that follow both softly. TD3 is what was made of it to keep the
-critic from believing its own errors; DDPG is there for comparison, and where every update counts.
+One actor, one critic, and a target network that follows both softly. TD3 extends DDPG against the
+overestimation of values; DDPG is there for comparison, and for runs in which every update counts.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Noise
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 
@@ -19,7 +19,7 @@ class DDPG(ActorCriticLearning):
     Its targets are y = R + gamma**n * Q'(s', mu'(s')) (Algorithm 1, n-step).
     """
 
-    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
+    def _targets(self, batch: Batch, noise: Noise) -> Tensor:
         actions = self.target.actor(*batch.next_inputs).float()
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)[0]

@@ -12,7 +12,7 @@ from rtagent.policy.heads import of_actions
 def dqn_targets(
     rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
 ) -> Tensor:
-    """What the value of an executed action should be (Mnih et al., 2015, n-step).
+    """Target values of the executed actions (Mnih et al., 2015, n-step).
 
     y = R + gamma**n * max_a Q_target(s', a), without the second term where s' is terminal.
 
@@ -29,7 +29,7 @@ def dqn_targets(
 def double_dqn_targets(
     rewards: Tensor, discounts: Tensor, chosen_by: Tensor, next_values: Tensor, terminals: Tensor
 ) -> Tensor:
-    """The same with the action's choice apart from its value (van Hasselt et al., 2016).
+    """As `dqn_targets`, but the network that learns chooses the action (van Hasselt et al., 2016).
 
     y = R + gamma**n * Q_target(s', argmax_a Q(s', a)), their Eq. 4 with the target network as the
     second set of weights.

@@ -1,9 +1,8 @@
-"""What PPO and A2C have in common: a policy that is improved on what it has just done.
+"""What PPO and A2C have in common: a policy that is improved on its newest decisions.
 
-A stretch is a number of decisions in the order in which they were executed, the newest that there
-are. What was executed counts, and what the acting policy's probability of it was: both come from
-the ledger. The default behaviour has no probability and needs none: it belongs to the world, which
-answered the last decision with it.
+A stretch is the newest decisions, in the order in which they were executed. The ledger gives the
+executed actions, and the probabilities that the acting policy gave them. The default behaviour has
+no probability and needs none: to learning it is part of how the world answers the last decision.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from rtagent.policy.heads import of_actions
 from rtagent.policy.inputs import Inputs
 
 PASS = 256
-"""States that are valued at once."""
+"""States in one forward pass over a stretch."""
 
 
 class PolicyGradient(Algorithm):
-    """Gradients of a policy and of the value that it is compared with."""
+    """Gradients of a policy, and of the value function that its advantages are computed with."""
 
     network: ActorValue
 
@@ -42,41 +41,41 @@ class PolicyGradient(Algorithm):
         self._learning = learning
 
     def stretch_for(self, batch_size: int) -> int:
-        """Decisions of a stretch, where an update is of so many."""
+        """How many decisions a stretch has, given the batch size of an update."""
         return self._learning.rollout
 
     @abstractmethod
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
-        """Which of the decisions of a stretch each of its updates is for: at most so many."""
+        """The updates of a stretch of `count` decisions: positions of at most `batch_size` each."""
 
     @abstractmethod
     def _policy_loss(self, log_probabilities: Tensor, batch: Batch) -> Tensor:
-        """Of the executed actions, (B,) by the policy that learns."""
+        """The loss of the policy, whose log probabilities of the executed actions are (B,)."""
 
     def prepare(self, stretch: Stretch) -> Batch:
-        """The stretch with advantages, targets and probabilities of the policy that learns now."""
+        """The stretch with advantages, targets and log probabilities by the current weights."""
         batch = stretch.batch
         with torch.no_grad(), computing(self.precision, self.device):
-            # What is left are steps in their order, of a few numbers each: for the processor.
+            # V-trace is a loop of steps with few numbers each, which the processor does faster.
             logits = self._in_passes(self.network.actor, batch.inputs).cpu()
             values = self._in_passes(self.network.value, batch.inputs)[:, 0].cpu()
             next_values = self._in_passes(self.network.value, batch.next_inputs)[:, 0].cpu()
-        mine = of_actions(logits.log_softmax(dim=1), batch.actions)
+        current = of_actions(logits.log_softmax(dim=1), batch.actions)
         discounts = batch.discounts.where(~batch.terminals, torch.zeros_like(batch.discounts))
         targets, advantages = vtrace(
-            values, next_values, batch.rewards, discounts, mine - stretch.log_probabilities,
-            stretch.continues & ~batch.terminals, self._learning.trace,
+            values, next_values, batch.rewards, discounts, current - stretch.log_probabilities,
+            stretch.continues, self._learning.trace,
         )
-        return replace(batch, log_probabilities=mine, advantages=advantages, targets=targets)
+        return replace(batch, log_probabilities=current, advantages=advantages, targets=targets)
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         learning = self._learning
         with computing(self.precision, self.device):
             logits = self.network.actor(*batch.inputs).float()
             values = self.network.value(*batch.inputs).float()[:, 0]
-        logarithms = logits.log_softmax(dim=1)
-        entropy = -(logarithms.exp() * logarithms).sum(dim=1).mean()
-        policy = self._policy_loss(of_actions(logarithms, batch.actions), batch)
+        log_probabilities = logits.log_softmax(dim=1)
+        entropy = -(log_probabilities.exp() * log_probabilities).sum(dim=1).mean()
+        policy = self._policy_loss(of_actions(log_probabilities, batch.actions), batch)
         errors = batch.targets - values
         loss = policy + functional.mse_loss(values, batch.targets.expand_as(values))
         loss = loss - learning.entropy * entropy

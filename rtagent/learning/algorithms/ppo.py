@@ -1,8 +1,9 @@
 """PPO (Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347).
 
-Each stretch is learned from several times. How far the policy may go from the one that the learner
-had before is limited by clipping; how far that one is from the policy that acted is corrected by
-V-trace. So the age of the acting weights does not eat up the room for the update.
+Each stretch is learned from several times. Clipping limits how far the policy may go from the
+learner's policy before the first of these updates; V-trace corrects for the distance between that
+policy and the older policy that acted. So the age of the acting weights takes nothing from the
+clipping range.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (ICLR 2019):
 the network and its target are unrolled over the same sequences from the same stored states; the
-first steps are without gradient, and only bring the states up to date. Targets and losses are those
-of single transitions. Their rescaling of values is left out, and so are priorities of sequences.
+first steps (burn-in) have no gradient, and only recompute the states with the newest weights.
+Targets and losses are those of single transitions. The paper's rescaling of values and its
+priorities of sequences are left out.
 """
 
 from __future__ import annotations
@@ -22,68 +23,68 @@ from rtagent.policy.recurrent import encoded, step
 
 
 class RecurrentValueLearning(ValueLearning):
-    """As `ValueLearning`, of a `SequenceBatch`."""
+    """As `ValueLearning`, but from a `SequenceBatch`."""
 
     def _compute(self, batch: Batch) -> tuple[float, Tensor]:
         assert isinstance(batch, SequenceBatch)
         output = unroll(self.network, batch, self.precision)
         with torch.no_grad():
-            following = unroll(self.target, batch, self.precision)[batch.successors]
+            next_output = unroll(self.target, batch, self.precision)[batch.successors]
         chosen_by = output.detach()[batch.successors] if self._double else None
-        return self._descend(batch, output[batch.learned], following, chosen_by)
+        return self._backward(batch, output[batch.learned], next_output, chosen_by)
 
 
 def unroll(
     module: nn.Module, batch: SequenceBatch, precision: Precision = "float32"
 ) -> Tensor:
-    """What a network says at every step, as it would have with the weights that it has now.
+    """The outputs of a network at every step, computed with its current weights.
 
     Args:
-        module: recurrent.
-        batch: B sequences of T steps. A gradient is kept of the steps that are learned from.
+        module: a recurrent network.
+        batch: B sequences of T steps. Only the steps that are learned from keep a gradient.
         precision: of the passes.
 
     Returns:
         (B T, ...), sequence by sequence.
     """
     count, steps = batch.parents.shape
-    given = [each.view(count, steps, *each.shape[1:]) for each in batch.inputs]
-    keeps = torch.is_grad_enabled()
-    answers: list[Tensor] = []
-    lefts: list[Tensor] = []
+    inputs = [each.view(count, steps, *each.shape[1:]) for each in batch.inputs]
+    with_gradient, device = torch.is_grad_enabled(), batch.parents.device
+    outputs: list[Tensor] = []
+    new_states: list[Tensor] = []
     edges = (0, batch.burn_in, batch.end, steps)
     for start, stop, learned in zip(edges[:-1], edges[1:], (False, True, False), strict=True):
         if start == stop:
             continue
-        # Each by itself: autocast keeps the weights that it has cast, and those that were cast
-        # without gradient are none of the pass with gradient.
-        with torch.set_grad_enabled(keeps and learned), computing(precision, batch.parents.device):
-            observations, *pending = (each[:, start:stop] for each in given)
+        # A context for each part: autocast caches the weights that it has cast, and weights that
+        # were cast without gradient must not be used with gradient.
+        with torch.set_grad_enabled(with_gradient and learned), computing(precision, device):
+            observations, *pending = (each[:, start:stop] for each in inputs)
             flat = encoded(module, observations.flatten(0, 1))
             features = flat.view(count, stop - start, *flat.shape[1:])
             for at in range(start, stop):
-                begun = beginnings(batch.parents[:, at], batch.starts[:, at], lefts)
+                states = states_before(batch.parents[:, at], batch.starts[:, at], new_states)
                 own = tuple(each[:, at - start] for each in pending)
-                answer, left = step(module, features[:, at - start], begun, own)
-                answers.append(answer)
-                lefts.append(left)
-    return torch.stack(answers, dim=1).flatten(0, 1)
+                output, new_state = step(module, features[:, at - start], states, own)
+                outputs.append(output)
+                new_states.append(new_state)
+    return torch.stack(outputs, dim=1).flatten(0, 1)
 
 
-def beginnings(parents: Tensor, starts: Tensor, lefts: Sequence[Tensor]) -> Tensor:
+def states_before(parents: Tensor, starts: Tensor, new_states: Sequence[Tensor]) -> Tensor:
     """The states (B, state_size) that a step begins with.
 
     Args:
-        parents: (B,), the step whose state it takes; -1: none.
-        starts: (B, state_size), what it begins with in that case.
-        lefts: what the steps before it have left, (B, state_size) each.
+        parents: (B,), the earlier step whose new state is used; -1: none.
+        starts: (B, state_size), the states that are used where the parent is -1.
+        new_states: the states after each earlier step, (B, state_size) each.
     """
     inside = parents >= 0
     if not inside.any():
         return starts
     # Parents are at most a few steps back.
     first = int(parents[inside].min())
-    recent = torch.stack(list(lefts[first:]))
+    recent = torch.stack(list(new_states[first:]))
     rows = torch.arange(len(parents), device=parents.device)
     taken = recent[(parents - first).clamp(min=0), rows]
     return torch.where(inside[:, None], taken, starts)

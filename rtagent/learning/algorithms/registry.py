@@ -30,8 +30,8 @@ def algorithm_for(
 
     Args:
         network: float32, as `actor_critic.build_learned` builds it.
-        learning: of the run.
-        generator: of what the algorithm draws. If None, torch's own.
+        learning: settings of the run.
+        generator: source of the algorithm's noise. If None, torch's default generator.
     """
     if isinstance(network, ActorValue):
         return POLICY_GRADIENTS[learning.algorithm](network, learning)

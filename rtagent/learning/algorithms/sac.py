@@ -1,12 +1,13 @@
 """SAC (Haarnoja et al., Soft Actor-Critic, arXiv 1801.01290): a policy that stays random.
 
 The actor gives a normal distribution for each component of an action, squashed into its bounds by
-tanh, and is paid for its entropy. What entropy is worth, the temperature, is learned, so that the
-policy keeps a wanted entropy (Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905).
+tanh, and its entropy is part of the reward. The weight of the entropy, the temperature, is learned,
+so that the policy keeps a target entropy (Soft Actor-Critic Algorithms and Applications, arXiv
+1812.05905).
 
 Densities are those of actions scaled to [-1, 1], so that they do not depend on the environment's
-units. Entropy is paid for once for each transition, at its successor: with n-step returns the
-decisions in between are not paid for.
+units. Entropy is rewarded once for each transition, at its successor: with n-step returns the
+decisions in between get no reward for theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Noise
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
@@ -37,25 +38,27 @@ class SAC(ActorCriticLearning):
         assert network.temperature is not None
         self._temperature = network.temperature
         self.parts = [*self.parts, network.temperature]
-        wanted = learning.target_entropy
-        self._entropy = -float(len(network.bounds.low)) if wanted is None else wanted
+        target = learning.target_entropy
+        self._target_entropy = -float(len(network.bounds.low)) if target is None else target
 
-    def _draw(self, batch: Batch) -> Drawn:
+    def _draw_noise(self, batch: Batch) -> Noise:
         for_actor, for_targets = self._normal(batch), self._normal(batch)
         return for_targets, for_actor
 
-    def _actor_loss(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
-        scaled, densities = self._sample(batch.inputs, drawn[1])
-        values = self.judges.values(features, self.network.bounds.unscaled(scaled)).amin(dim=0)
+    def _actor_loss(self, batch: Batch, features: Tensor, noise: Noise) -> Tensor:
+        scaled, densities = self._sample(batch.inputs, noise[1])
+        actions = self.network.bounds.unscaled(scaled)
+        values = self.fixed_critics.values(features, actions).amin(dim=0)
         loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
         if self._learning.temperature is None:
-            # Neither depends on what the other's gradient is for.
-            logarithm = self._temperature.logarithm
-            loss = loss + temperature_loss(logarithm, densities, self._entropy, batch.weights)
+            # In one sum, for each term has gradients for its own parameters alone.
+            loss = loss + temperature_loss(
+                self._temperature.logarithm, densities, self._target_entropy, batch.weights
+            )
         return loss
 
-    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
-        scaled, densities = self._sample(batch.next_inputs, drawn[0])
+    def _targets(self, batch: Batch, noise: Noise) -> Tensor:
+        scaled, densities = self._sample(batch.next_inputs, noise[0])
         actions = self.network.bounds.unscaled(scaled)
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)
@@ -89,7 +92,7 @@ def squashed_sample(means: Tensor, log_stds: Tensor, noise: Tensor) -> tuple[Ten
     log_stds = log_stds.clamp(LOG_STD_MIN, LOG_STD_MAX)
     before = means + log_stds.exp() * noise
     normal = -0.5 * noise.square() - log_stds - 0.5 * math.log(2.0 * math.pi)
-    # log(1 - tanh^2) as it is, would be the logarithm of 0 where tanh is 1 in float32.
+    # Computed directly, log(1 - tanh^2) would be log(0) where tanh is 1 in float32.
     squashing = 2.0 * (math.log(2.0) - before - functional.softplus(-2.0 * before))
     return before.tanh(), (normal - squashing).sum(dim=1)
 
@@ -98,7 +101,7 @@ def sac_targets(
     rewards: Tensor, discounts: Tensor, next_values: Tensor, next_densities: Tensor,
     temperature: Tensor, terminals: Tensor,
 ) -> Tensor:
-    """What the critics should say of an executed action (arXiv 1812.05905, Eqs. 3 and 5, n-step).
+    """Target values of the executed actions (arXiv 1812.05905, Eqs. 3 and 5, n-step).
 
     y = R + gamma**n * (min_i Q_target_i(s', a') - alpha log pi(a'|s')), a' drawn by the actor that
     learns, without the second term where s' is terminal.
@@ -133,10 +136,10 @@ def sac_actor_loss(
 def temperature_loss(
     logarithm: Tensor, densities: Tensor, entropy: float, weights: Tensor
 ) -> Tensor:
-    """mean(-log(alpha) (log pi(a|s) + H)), H the wanted entropy (after arXiv 1812.05905, Eq. 18).
+    """mean(-log(alpha) (log pi(a|s) + H)), H the target entropy (after arXiv 1812.05905, Eq. 18).
 
-    The equation has alpha for log(alpha). The authors' code learns the logarithm like this: alpha
-    stays positive, and where it is small it moves no more slowly.
+    The equation has alpha for log(alpha). The authors' code learns the logarithm, too: alpha stays
+    positive, and moves no more slowly where it is small.
 
     Args:
         logarithm: log(alpha), (1,).

@@ -1,8 +1,8 @@
 """TD3 (Fujimoto et al., 2018): gradients of an actor and its two critics.
 
-Three things keep the critics from believing their own errors: the smaller of two target values
-counts, target actions are smoothed by noise, and the actor follows only every few updates of the
-critics. The targets follow with it.
+Three things reduce the overestimation of values: the target is the smaller of two critics' values,
+target actions are smoothed by noise, and actor and target network are updated only once in several
+updates of the critics.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Noise
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
@@ -27,14 +27,14 @@ class TD3(ActorCriticLearning):
         super().__init__(network, learning, generator)
         self.delay = learning.policy_delay
 
-    def _draw(self, batch: Batch) -> Drawn:
+    def _draw_noise(self, batch: Batch) -> Noise:
         return (self._normal(batch, self._learning.target_noise),)
 
-    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
+    def _targets(self, batch: Batch, noise: Noise) -> Tensor:
         bounds, limit = self.network.bounds, self._learning.target_noise_clip
-        actions = self.target.actor(*batch.next_inputs).float()
+        actions = self.target.actor(*batch.next_inputs)
         low, high = bounds.low.to(self.device), bounds.high.to(self.device)
-        actions = smoothed_actions(actions, drawn[0], limit, low, high)
+        actions = smoothed_actions(actions, noise[0], limit, low, high)
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
@@ -59,7 +59,7 @@ def smoothed_actions(
 def td3_targets(
     rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
 ) -> Tensor:
-    """What the critics should say of an executed action (Fujimoto et al., 2018, Eq. 10, n-step).
+    """Target values of the executed actions (Fujimoto et al., 2018, Eq. 10, n-step).
 
     y = R + gamma**n * min_i Q_target_i(s', a~), without the second term where s' is terminal.
 

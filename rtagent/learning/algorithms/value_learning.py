@@ -18,7 +18,7 @@ from rtagent.policy.networks import support_of
 
 
 class ValueLearning(Placeable):
-    """Gradients of the value-learning algorithms; the errors are theirs, without the margin's.
+    """Gradients of the value-learning algorithms; the margin loss does not count in the errors.
 
     Args:
         network: float32, with the head that `networks.head_of` gives.
@@ -39,23 +39,32 @@ class ValueLearning(Placeable):
             self.runner.finish()
 
     def _compute(self, batch: Batch) -> tuple[float, Tensor]:
-        later = {"target": self.target, "successors": self.network if self._double else None}
+        networks = {"target": self.target}
+        if self._double:
+            networks["successors"] = self.network
         passes = {
-            kind: self.runner.start(kind, partial(self._look_ahead, network, batch))
-            for kind, network in later.items() if network is not None
+            kind: self.runner.start(kind, partial(self._successor_pass, network, batch))
+            for kind, network in networks.items()
         }
         with computing(self.precision, self.device):
             output = self.network(*batch.inputs)
-        answers = {kind: answer() for kind, answer in passes.items()}
-        return self._descend(batch, output, answers["target"], answers.get("successors"))
+        outputs = {kind: result() for kind, result in passes.items()}
+        return self._backward(batch, output, outputs["target"], outputs.get("successors"))
 
-    def _descend(
+    def _backward(
         self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
     ) -> tuple[float, Tensor]:
-        """Leave the gradient of the loss; see `compute_gradient`."""
+        """Compute the gradient of the loss; returns what `compute_gradient` does.
+
+        Args:
+            batch: transitions.
+            output: of the network, for their states.
+            next_output: of the target network, for the successors.
+            chosen_by: of the network, for the successors; only with Double DQN.
+        """
         loss, errors = self._loss(batch, output, next_output, chosen_by)
         if self._margin > 0.0:
-            # The gradient of C51's means vanishes with their variance.
+            # With C51 the margin acts on the means, whose gradient vanishes with their variance.
             support = self._support
             values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
@@ -63,11 +72,11 @@ class ValueLearning(Placeable):
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
 
-    def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
-        """A pass over successors, whichever thread it runs in."""
+    def _successor_pass(self, network: nn.Module, batch: Batch) -> Tensor:
+        """The outputs for the successors; may run in another thread."""
         with torch.no_grad(), computing(self.precision, self.device, keeps=False):
-            answer: Tensor = network(*batch.next_inputs)
-        return answer
+            output: Tensor = network(*batch.next_inputs)
+        return output
 
     def _loss(
         self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
@@ -87,7 +96,7 @@ def margin_loss(values: Tensor, actions: Tensor, demonstrated: Tensor, margin: f
     """The large margin classification loss of demonstrated actions (Hester et al., 2018).
 
     J_E = max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E), with l = margin where a is not a_E, and 0 where
-    it is. It is 0 once every other action's value is that much smaller.
+    it is. It is 0 once every other action's value is smaller by at least the margin.
 
     Args:
         values: (B, actions) of the network that learns.
@@ -96,7 +105,7 @@ def margin_loss(values: Tensor, actions: Tensor, demonstrated: Tensor, margin: f
         margin: not negative.
 
     Returns:
-        The mean over all B: its share is that of the demonstrations.
+        The mean over all B, so that it counts in proportion to the share of demonstrations.
     """
     values = values.float()
     margins = torch.full_like(values, margin).scatter_(1, actions[:, None], 0.0)

@@ -1,9 +1,9 @@
-"""V-trace (Espeholt et al., IMPALA, arXiv 1802.01561): returns of a policy from another one's play.
+"""V-trace (Espeholt et al., IMPALA, arXiv 1802.01561): a policy's returns from another's actions.
 
 On a wall clock no learner is quite on-policy: a decision was made with weights that are older by
-the time that their publication, the inference and the delay of the action take. With the
-probability that the acting policy gave its action, V-trace corrects for that, as far as truncated
-importance weights can.
+the time that their publication, the inference and the delay of the action take. V-trace corrects
+for that, as far as truncated importance weights can, with the probability that the acting policy
+gave its action.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def vtrace(
     values: Tensor, next_values: Tensor, rewards: Tensor, discounts: Tensor, log_ratios: Tensor,
     continues: Tensor, trace: float,
 ) -> tuple[Tensor, Tensor]:
-    """Targets of the values, and advantages, of decisions in their order.
+    """Targets of the values, and advantages, of decisions in the order of their execution.
 
     With rho_t = min(1, pi/mu), c_t = lambda rho_t and delta_t = rho_t (r_t + d_t V'_t - V_t), the
     target is v_t = V_t + delta_t + d_t c_t (v_{t+1} - V_{t+1}) (Remark 1 of the paper, with the

@@ -1,4 +1,4 @@
-"""Transitions out of the shared rings: found, chosen, and copied into batches.
+"""Transitions out of the shared rings: indexed, chosen, and copied into batches.
 
 May import `memory` and `config`.
 """

@@ -1,10 +1,11 @@
 """The memory that batches need: measured step by step, and asked for before a new size is used.
 
-Native code does not always say that memory was refused to it: oneDNN runs a kernel that it could
-not make, and the process dies of SIGSEGV. Kernels are made when a batch of a new size is computed
-for the first time. So all that such a batch may need is asked for beforehand and given back at
-once; who is refused learns it from a `MemoryError`. What a size needs is at most in proportion to
-a smaller one that was measured, as weights and gradients do not grow with the batch.
+Native code does not always report that it was refused memory: oneDNN runs a kernel that it could
+not create, and the process dies of SIGSEGV. It creates kernels when a batch of a new size is
+computed for the first time. So all the memory that such a batch may need is allocated beforehand
+and given back at once; if that fails, there is a `MemoryError`. The memory grows at most in
+proportion to the size, as weights and gradients do not grow with the batch; so a measured size
+gives a bound for larger ones.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from collections.abc import Callable
 from rtagent.learning.out_of_memory import ask_for
 
 KERNELS_BYTES = 32 << 20
-"""Room for what native code keeps for a new size; 8 MB were seen."""
+"""Memory that native code may keep for a new size; 8 MB were seen."""
 STEP = 4
-"""A measured size answers for those up to so many times as large."""
+"""A measured size gives the bound for sizes up to so many times as large."""
 
 
 class BatchMemory:
-    """Knows the memory of the batches measured so far.
+    """The memory of the batches measured so far.
 
     Args:
-        measure: runs a batch of a size; bytes that learning from such batches needs.
+        measure: runs a batch of a size; returns the bytes that learning from such batches needs.
         ask: raises `MemoryError` unless so many bytes can be had.
     """
 
@@ -34,22 +35,22 @@ class BatchMemory:
         self._admitted = 0
 
     def measure(self, size: int) -> int:
-        """Run a batch of a size; bytes that learning from such batches needs.
+        """Run a batch of a size; returns the bytes that learning from such batches needs.
 
         Raises:
-            MemoryError: they cannot be had.
+            MemoryError: these bytes cannot be had.
         """
         self.require(size)
         self._measured[size] = self._run(size)
         return self._measured[size]
 
     def require(self, size: int) -> None:
-        """Make sure that batches of a size can be computed. Cheap if the last one was like that.
+        """Make sure that there is memory for batches of a size. Cheap if it is the last size again.
 
-        A size far above what was measured is approached in steps, each of them run.
+        A size far above the measured ones is approached in steps, each of which is run.
 
         Raises:
-            MemoryError: they cannot be.
+            MemoryError: there is not.
         """
         if size == self._admitted:
             return
@@ -63,12 +64,12 @@ class BatchMemory:
         """Make sure that a second network can compute batches of a size, too.
 
         Raises:
-            MemoryError: it cannot.
+            MemoryError: there is too little memory.
         """
         self._ask(2 * self._enough_for(size))
 
     def _known(self, size: int) -> int:
-        """The largest size measured that is not above this one; 0 if there is none."""
+        """The largest measured size that is not above this size; 0 if there is none."""
         return max((known for known in self._measured if known <= size), default=0)
 
     def _enough_for(self, size: int) -> int:

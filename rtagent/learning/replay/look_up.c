@@ -1,8 +1,8 @@
-/* Copies chosen transitions out of the index: what NumpyLookUp in look_up.py does, sooner. */
+/* Copies chosen transitions out of the index: what LookUp in look_up.py does, but faster. */
 #include <stdint.h>
 #include <string.h>
 
-/* As _Job in look_up.py: the columns of the index, which serial numbers, and where to. */
+/* As _Job in look_up.py: the columns of the index, the serial numbers, and the memory to fill. */
 struct job {
     const int64_t *frames;
     const char *rows;
@@ -12,7 +12,7 @@ struct job {
     int64_t capacity, row_bytes, shift_at, count;
 };
 
-/* Does the job; frames from state to successor if that is the same for all, else 0. */
+/* Copies; returns the frames from state to successor if they are the same for all, else 0. */
 int64_t rtagent_look_up(const struct job *job)
 {
     int64_t common = 0;

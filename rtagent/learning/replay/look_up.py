@@ -1,7 +1,7 @@
-"""Transitions as columns, and their copies out of the index.
+"""Transitions as columns, and copies of them out of the index.
 
-A copy is prepared once and made often: the same memory is filled again and again. Compiled, it is
-one pass over the rows where NumPy takes half a dozen small steps.
+A copy is prepared once and run often: it fills the same memory each time. The compiled version is
+one pass over the rows; NumPy needs half a dozen calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Transitions:
-    """Room for transitions as columns, each (n,); frames are named by their numbers.
+    """Memory for transitions as columns, each (n,); frames are given by their numbers.
 
     Args:
         count: n.
@@ -28,13 +28,13 @@ class Transitions:
     Attributes:
         frame: the newest frame of the state.
         next_frame: the newest frame of the successor.
-        rows: the other columns, which are views of it.
-        action: what was executed; (n, *action_shape).
-        reward: discounted sum of what came until the successor.
-        discount: what the successor's value counts; not defined where it is terminal.
+        rows: the rows; the columns below are views of them.
+        action: the executed action; (n, *action_shape).
+        reward: discounted sum of the rewards until the successor.
+        discount: factor of the successor's value; undefined where it is terminal.
         shift: frames from state to successor.
-        terminal: the successor has no value.
-        demonstrated: the action is a demonstration's, and not the policy's.
+        terminal: whether the successor is terminal, and so has no value.
+        demonstrated: whether the action is from a demonstration, and not the policy's.
     """
 
     def __init__(self, count: int, row: np.dtype[Any]) -> None:
@@ -55,38 +55,33 @@ class Transitions:
 def row_dtype(
     action: np.dtype[Any], pending: np.dtype[Any] | None = None, *, recurrent: bool = False
 ) -> np.dtype[Any]:
-    """What is stored of a transition beside its state's frame.
+    """The stored fields of a transition, apart from the frame of its state.
 
     Fields: `shift` (frames from state to successor), `reward`, `discount`, `terminal`,
-    `demonstrated` (a byte that alignment would leave empty), `action`; in a run that has them,
-    `pending` and `next_pending`: the pending actions of the state and of the successor; of a
-    recurrent policy `delay`, ticks from the state's frame to the row that executed the action, and
-    `lag`, see `memory/policy_states.py`.
+    `demonstrated` (in a byte that alignment would leave empty), `action`; in a run that records
+    them, `pending` and `next_pending`: the pending actions of the state and of the successor; with
+    a recurrent policy `delay`, ticks from the state's frame to the row that executed the action,
+    and `lag`, see `memory/policy_states.py`.
     """
-    beside: list[tuple[str, Any]] = []
+    fields: list[Any] = [
+        ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
+        ("terminal", "?"), ("demonstrated", "?"), ("action", action.base, action.shape),
+    ]
     if pending is not None:
-        beside += [(name, pending) for name in ("pending", "next_pending")]
+        fields += [(name, pending) for name in ("pending", "next_pending")]
     if recurrent:
-        beside += [("delay", "<i4"), ("lag", "<i4")]
-    return np.dtype(
-        [
-            ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
-            ("terminal", "?"), ("demonstrated", "?"), ("action", action.base, action.shape),
-            *beside,
-        ],
-        align=True,
-    )
+        fields += [("delay", "<i4"), ("lag", "<i4")]
+    return np.dtype(fields, align=True)
 
 
 class LookUp:
-    """A copy of transitions, column by column; prepared once and made often.
+    """A copy of transitions out of the index, prepared once and run often.
 
     Args:
-        frames: (capacity,) where the index keeps its transitions; serial number s lies in slot
-            s mod capacity.
+        frames: (capacity,) of the index; serial number s is in slot s mod capacity.
         rows: (capacity,) of a `row_dtype`.
-        serials: (n,), contiguous, looked at when it runs; they must be held then.
-        out: of n transitions, filled when it runs.
+        serials: (n,), contiguous, read at each run; the index must hold them then.
+        out: n transitions, filled by each run.
     """
 
     def __init__(
@@ -95,7 +90,11 @@ class LookUp:
         self._frames, self._rows, self._serials, self._out = frames, rows, serials, out
 
     def run(self) -> int:
-        """Copy; frames from state to successor if that is the same for all, else 0."""
+        """Copy the transitions.
+
+        Returns:
+            The number of frames from state to successor, if it is the same for all, else 0.
+        """
         out, slots = self._out, self._serials % len(self._frames)
         self._frames.take(slots, out=out.frame, mode="clip")
         self._rows.take(slots, out=out.rows, mode="clip")
@@ -107,7 +106,7 @@ class LookUp:
 def prepare_look_up(
     frames: Ints, rows: npt.NDArray[Any], serials: Ints, out: Transitions
 ) -> LookUp:
-    """A `LookUp`, compiled where that is possible."""
+    """A `LookUp`, compiled if the library is there."""
     function = compiled("rtagent_look_up")
     if function is None:
         return LookUp(frames, rows, serials, out)
@@ -126,13 +125,13 @@ class _Job(ctypes.Structure):
 
 
 class _CompiledLookUp(LookUp):
-    """Row by row."""
+    """Copies row by row."""
 
     def __init__(
         self, function: Function, frames: Ints, rows: npt.NDArray[Any], serials: Ints,
         out: Transitions,
     ) -> None:
-        # As long as this object lives, so does the memory that the job points to.
+        # Keeps references to the memory that the job points to.
         super().__init__(frames, rows, serials, out)
         self._function = function
         arrays = (frames, rows, serials, out.frame, out.next_frame, out.rows)

@@ -1,15 +1,15 @@
-/* The powers of prioritized sampling: what NumpyPowers in powers.py does, sooner. */
+/* The powers of prioritized sampling: what Powers in powers.py does, but faster. */
 #include <math.h>
 #include <stdint.h>
 
-/* As _Job in powers.py: `count` numbers, which are replaced by powers. */
+/* As _Job in powers.py: `count` numbers, which are replaced by their powers. */
 struct job {
     int64_t count;
     double *numbers;
     double exponent, smallest;
 };
 
-/* Priorities of errors. */
+/* Replaces errors by priorities. */
 int64_t rtagent_priorities(const struct job *job)
 {
     for (int64_t k = 0; k < job->count; k++)
@@ -17,7 +17,7 @@ int64_t rtagent_priorities(const struct job *job)
     return 1;
 }
 
-/* Weights of priorities. */
+/* Replaces priorities by weights. */
 int64_t rtagent_weights(const struct job *job)
 {
     double least = INFINITY;

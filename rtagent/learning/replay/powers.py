@@ -1,7 +1,7 @@
-"""The powers of prioritized sampling: priorities of errors, and weights of priorities.
+"""The powers of prioritized sampling: priorities from errors, and weights from priorities.
 
-On caches that a batch's frames have just emptied, each first call of a NumPy function takes
-microseconds; compiled, it is one call.
+After the frames of a batch have filled the caches, each first call of a NumPy function takes
+microseconds; the compiled version is a single call.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating[Any]]
 
 SMALLEST_ERROR = 1e-6
-"""Added to each error, so that no transition is given up for ever."""
+"""Added to each error, so that every transition can still be drawn."""
 
 
 class Powers:
-    """What is computed is valid until the next call. One thread at a time."""
+    """Computes powers; each result is valid until the next call. For one thread at a time."""
 
     def priorities(self, errors: Floats, exponent: float) -> Doubles:
-        """(|error| + `SMALLEST_ERROR`)^exponent of errors (n,)."""
+        """(|error| + `SMALLEST_ERROR`)^exponent for errors (n,)."""
         found: Doubles = (np.abs(errors).astype(np.float64) + SMALLEST_ERROR) ** exponent
         return found
 
     def weights(self, priorities: Doubles, beta: float) -> Doubles:
-        """Importance weights (n,) of priorities (n,) > 0, the largest of them 1.
+        """Importance weights (n,) for priorities (n,) > 0; the largest weight is 1.
 
         w_i = (N P(i))^-beta / max_j w_j (Schaul et al., 2016, Sec. 3.4). N and the sum of all
         priorities cancel, which leaves (min_j p_j / p_i)^beta.
@@ -40,7 +40,7 @@ class Powers:
 
 
 def prepare_powers() -> Powers:
-    """Powers for one thread, compiled where that is possible."""
+    """Powers for one thread, compiled if the library is there."""
     priorities, weights = compiled("rtagent_priorities"), compiled("rtagent_weights")
     if priorities is None or weights is None:
         return Powers()
@@ -58,7 +58,7 @@ class _Job(ctypes.Structure):
 
 
 class _CompiledPowers(Powers):
-    """In one pass."""
+    """Computes powers in one pass."""
 
     def __init__(self, priorities: Function, weights: Function) -> None:
         self._priorities, self._weights = priorities, weights

@@ -1,15 +1,15 @@
-"""Batches made ready while the learner computes.
+"""Batches that are sampled while the learner computes.
 
 Why it is correct. One background thread is the only user of the replay: it takes in new rows,
-chooses, copies. The learner's thread takes what is ready, and may call no more of the replay than
-`update_priorities`, `ticks` and `len`. What both touch (the batches that are ready, the free
-buffers, the size that is asked for) is guarded by one condition, on which each sleeps while it has
-nothing to do; the thread lets go of it while it samples. There are as many buffers as batches that
-may be ready, and one for the batch that the learner holds; a buffer is free again when the learner
-takes the next batch. So the thread never writes where the learner reads, and the memory is bounded.
-A batch is a copy: it stays right when the ring has long lost its frames.
+chooses, copies. The learner's thread takes batches that are ready, and may use nothing of the
+replay but `update_priorities`, `ticks` and `len`. One condition guards what both threads use (the
+batches that are ready, the free buffers, the wanted size); each sleeps on it while it has nothing
+to do, and the background thread releases it while it samples. There are as many buffers as batches
+that may be ready, and one more for the batch that the learner holds; that buffer is free again when
+the learner takes the next batch. So the background thread never writes where the learner reads, and
+the memory is bounded. A batch is a copy, so it stays valid after the ring has lost its frames.
 
-The copying itself runs without the interpreter's lock, beside the learner's own work.
+The copying itself runs without the interpreter's lock, in parallel with the learner.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 
 RETRY_S = 0.01
-"""Sleep of the thread where there is nothing to sample yet."""
+"""How long the thread sleeps if there is nothing to sample yet."""
 
 
 class Prefetcher:
     """Takes over a replay, and keeps batches ready.
 
-    The thread inherits the scheduling class of the one that makes the prefetcher.
+    Its thread inherits the scheduling class of the thread that creates it.
 
     Args:
-        replay: from now on used by nobody else, but for what `replay.py` allows.
-        rng: source of randomness, from now on used by nobody else.
-        depth: batches that are ready at most; 0: no thread, each is sampled when it is asked for.
-        device: where the thread sends each batch.
+        replay: used by nobody else from now on, but for the exceptions above.
+        rng: source of randomness, used by nobody else from now on.
+        depth: the largest number of batches that are ready; 0: there is no thread, and `take`
+            samples.
+        device: the device to which the thread sends each batch.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Prefetcher:
         self._free = [replay.new_buffer(device.host_memory) for _ in range(depth + 1)]
         self._ready: deque[tuple[Batch, BatchBuffer]] = deque()
         self._held: BatchBuffer | None = None
-        self._asked, self._beta = 0, 1.0
+        self._wanted, self._beta = 0, 1.0
         self._error: BaseException | None = None
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -59,12 +60,12 @@ class Prefetcher:
         """The next batch.
 
         Args:
-            count: B. Batches of another size that are ready are thrown away.
+            count: B. Ready batches of another size are dropped.
             timeout: longest wait, seconds.
             beta: exponent of the importance weights of the batches sampled from now on.
 
         Returns:
-            The batch, valid until the next call; none if there is nothing to sample, or if no batch
+            The batch, valid until the next call; None if there is nothing to sample, or if no batch
             was ready in time.
 
         Raises:
@@ -77,8 +78,8 @@ class Prefetcher:
             if self._held is not None:
                 self._free.append(self._held)
                 self._held = None
-            self._asked, self._beta = count, beta
-            self._throw_away()
+            self._wanted, self._beta = count, beta
+            self._drop_other_sizes()
             if not self._ready:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._ready or self._error, timeout)
@@ -87,7 +88,7 @@ class Prefetcher:
             if not self._ready:
                 return None
             batch, self._held = self._ready.popleft()
-            # Only now is there room for one more.
+            # The thread may make one more batch.
             self._changed.notify_all()
             return batch
 
@@ -99,9 +100,9 @@ class Prefetcher:
         if self._thread is not None:
             self._thread.join()
 
-    def _throw_away(self) -> None:
-        """Free the batches of a size that is not wanted any more."""
-        while self._ready and len(self._ready[0][0].actions) != self._asked:
+    def _drop_other_sizes(self) -> None:
+        """Drop the ready batches whose size is not wanted any more."""
+        while self._ready and len(self._ready[0][0].actions) != self._wanted:
             self._free.append(self._ready.popleft()[1])
 
     # ---- the thread
@@ -119,18 +120,18 @@ class Prefetcher:
                 self._changed.notify_all()
 
     def _next_order(self) -> tuple[int, float, BatchBuffer] | None:
-        """Wait until a batch is wanted; none at the end."""
+        """Wait until a batch is wanted: its size, its beta, and a buffer; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or (self._asked and self._spare()))
-            return None if self._closing else (self._asked, self._beta, self._free.pop())
+            self._changed.wait_for(lambda: self._closing or (self._wanted and self._has_room()))
+            return None if self._closing else (self._wanted, self._beta, self._free.pop())
 
-    def _spare(self) -> bool:
-        """Whether there is a buffer beside the one that the learner needs."""
+    def _has_room(self) -> bool:
+        """Whether a buffer is free beside the one for the batch that the learner holds."""
         return len(self._free) > (self._held is None)
 
     def _deliver(self, batch: Batch | None, buffer: BatchBuffer) -> None:
         with self._changed:
-            if batch is not None and len(batch.actions) == self._asked:
+            if batch is not None and len(batch.actions) == self._wanted:
                 self._ready.append((batch, buffer))
                 self._changed.notify_all()
                 return
@@ -140,6 +141,6 @@ class Prefetcher:
 
 
 def _catch_up(replay: Replay) -> None:
-    """Take in all the rows that are there."""
+    """Take in all new rows of the ledger."""
     while replay.refresh() >= ROWS_PER_REFRESH:
         pass

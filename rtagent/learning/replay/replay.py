@@ -1,14 +1,14 @@
-"""Replay without a copy: transitions are indices into the frame ring that everybody shares.
+"""Replay without a copy: transitions are indices into the frame ring that all processes share.
 
-Why it is correct. The environment goes on writing while a batch is copied. It only ever overwrites
-the oldest frames, and marks a slot before it touches the pixels; and the supervisor returns the
-memory of old frames only after it has raised the ring's floor above them. So a batch is whole if,
-after the copy, every slot still carries the number that was wanted, and none of these is older than
-the oldest frame of the ring. Samples that fail are drawn again.
+Why it is correct. The environment goes on writing while a batch is copied. It overwrites only the
+oldest frames, and marks a slot before it changes the pixels; and the supervisor returns the memory
+of old frames only after it has raised the ring's floor above them. So a batch is whole if, after
+the copy, every slot still has the frame number that was wanted, and none of these is older than the
+oldest frame of the ring. Transitions that fail this check are drawn again.
 
-Choosing (`sampling.py`) is separate from gathering (`memory/gather.py`), and both from the index
-of transitions (`transitions.py`), so each can be replaced by itself. One thread at a time may use a
-`Replay`; only `update_priorities`, `ticks` and `len` may be called by another one meanwhile.
+Choosing (`sampling.py`) is separate from gathering (`memory/gather.py`), and both are separate from
+the index of transitions (`transitions.py`). One thread at a time may use a `Replay`; another thread
+may call only `update_priorities`, `ticks` and `len` meanwhile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 
 
 class Replay:
-    """Batches of what really happened.
+    """Batches of transitions out of the shared rings.
 
     Args:
         frames: the shared frames.
@@ -57,8 +57,9 @@ class Replay:
         priorities: shared by all learners. If None, every transition has the same probability.
 
     Attributes:
-        drawn_priorities: (B,) to which the probabilities of the batch that `sample` drew last
-            were proportional. If None, all were the same.
+        drawn_priorities: (B,) the priorities with which `sample` drew its last batch. If None, all
+            had the same probability.
+        index: the transitions.
     """
 
     def __init__(
@@ -88,14 +89,14 @@ class Replay:
         return len(self.index)
 
     def new_buffer(self, memory: Memory = np.empty) -> BatchBuffer:
-        """Memory of its own for a batch, whose frames lie in what `memory` gives."""
+        """A buffer for one batch; `memory` makes the arrays of its frames."""
         return BatchBuffer(self._ring, self.index, self._ledger.pending, memory)
 
     def refresh(self) -> int:
         """Take in new rows of the ledger, and forget what the ring has lost.
 
         Returns:
-            Rows taken in; at most `ROWS_PER_REFRESH`, the rest is for the next call.
+            The number of rows taken in; at most `ROWS_PER_REFRESH`, the rest is for the next call.
         """
         start = max(self._next_tick, self._ledger.oldest)
         # A row comes before its frame: a transition is not complete without both.
@@ -104,7 +105,7 @@ class Replay:
         taken = 0
         if start < stop:
             rows = self._ledger.read(start, stop)
-            # First: if there is no memory for them, these rows are a gap, and do not come twice.
+            # Before `feed`: if it gets no memory, these rows are a gap, and are not fed twice.
             self._next_tick, taken = stop, len(rows)
             self.index.feed(rows)
         self._sampler.follow(self.index, self._forget())
@@ -120,12 +121,12 @@ class Replay:
             count: B.
             rng: source of randomness.
             beta: exponent of the importance weights.
-            out: where the batch is put; it is valid until that is used again. If none is given,
-                until the next call.
+            out: the buffer of the batch, which is valid until the buffer is used again. If None,
+                the batch is valid until the next call.
 
         Returns:
-            The batch; none if there are no transitions yet, or if the ring lost the samples again
-            and again.
+            The batch; None if there are no transitions yet, or if the ring kept losing the drawn
+            transitions.
         """
         out = self._buffer if out is None else out
         drawn = self._draw(count, rng)
@@ -133,17 +134,18 @@ class Replay:
             return None
         self.drawn_priorities = drawn.priorities
         shift = out.choose(drawn.serials)
-        # One run of stack + shift frames is both: its first and its last `stack` frames. Clamping
-        # agrees with that, because state and successor are of one episode: frame j of the run is
-        # frame number max(start, state - stack + 1 + j), which is what the successor's stack wants
-        # as its frame j - shift. Of a terminal transition, only the first part has a meaning.
+        # One run of stack + shift frames holds both: the state is its first `stack` frames, the
+        # successor its last. Stacks are clamped at the episode's start, and as state and successor
+        # are of one episode, this agrees: frame j of the run has the number
+        # max(start, state - stack + 1 + j), which is frame j - shift of the successor's stack. Of a
+        # terminal transition, only the state has a meaning.
         lost = out.copy(shift if shift <= self._ring.stack else 0)
         if len(lost) and not self._replace(drawn, lost, rng, out):
             return None
         return out.batch(self._sampler.weights(drawn, beta))
 
     def choose(self, count: int, rng: np.random.Generator, beta: float = 1.0) -> Chosen | None:
-        """Draw transitions, and leave their frames where they are.
+        """Draw transitions without copying their frames.
 
         Args:
             count: B.
@@ -151,7 +153,7 @@ class Replay:
             beta: exponent of the importance weights.
 
         Returns:
-            Copies; none if there are no transitions yet. The ring may lose their frames.
+            Copies of the transitions; None if there are none yet. The ring may lose their frames.
         """
         drawn = self._draw(count, rng)
         if drawn is None:
@@ -160,14 +162,14 @@ class Replay:
         return Chosen(self.index.get(drawn.serials), weights, drawn.priorities)
 
     def update_priorities(self, batch: Batch, errors: Tensor) -> None:
-        """Say how far off the transitions of a batch were.
+        """Make the errors of a batch the new priorities of its transitions.
 
-        Another thread than that which samples may call this. It waits at most a moment for other
-        learners, and then goes without.
+        May be called by another thread than the one that samples. If the lock of the priorities is
+        not free within a moment, the errors are dropped.
 
         Args:
             batch: as it was sampled.
-            errors: (B,); those that are not finite are ignored.
+            errors: (B,); errors that are not finite are ignored.
         """
         self.update_errors(batch.frames, errors.numpy(force=True))
 
@@ -178,8 +180,8 @@ class Replay:
     def _replace(
         self, drawn: Drawn, lost: Ints, rng: np.random.Generator, out: BatchBuffer
     ) -> bool:
-        """Draw what is lost (positions in `drawn`) anew, until all is whole; whether it is."""
-        observations, following = out.apart()
+        """Replace the lost transitions (positions in `drawn`); returns whether all are whole."""
+        observations, next_observations = out.apart()
         pending = np.arange(len(drawn.serials))
         for _ in range(REDRAWS):
             self._sampler.discard(self.index.get(drawn.serials[lost]).frame)
@@ -189,7 +191,7 @@ class Replay:
             drawn.put(lost, other)
             chosen = self.index.get(drawn.serials[pending])
             states = self._copy(chosen.frame, observations, pending)
-            successors = self._copy(chosen.next_frame, following, pending) | chosen.terminal
+            successors = self._copy(chosen.next_frame, next_observations, pending) | chosen.terminal
             pending = lost = pending[~(states & successors)]
             if not len(pending):
                 out.choose(drawn.serials)
@@ -197,21 +199,20 @@ class Replay:
         return False
 
     def _forget(self) -> int:
-        """Forget what the ring has lost; the oldest frame whose stack it still holds."""
+        """Forget transitions whose frames are lost; returns the oldest frame with a whole stack."""
         oldest = self._ring.oldest
-        # Clamped stacks are shorter than that: the few frames' difference is not worth a look-up.
+        # Stacks at an episode's start need fewer frames, but that is not worth a look-up.
         oldest += self._ring.stack - 1 if oldest else 0
         self.index.forget(oldest)
         return oldest
 
     def _draw(self, count: int, rng: np.random.Generator) -> Drawn | None:
-        """Choose transitions."""
-        # To read a frame whose memory has been returned would take that memory back.
+        # Reading a frame whose memory has been returned would allocate that memory again.
         self._forget()
         return self._sampler.draw(count, self.index, rng) if len(self.index) else None
 
     def _copy(self, numbers: Ints, out: Frames, positions: Ints) -> Flags:
-        """Copy stacks (n,) to positions (n,) of `out`; which are whole."""
+        """Copy stacks (n,) to positions (n,) of `out`; returns which are whole."""
         part = np.empty((len(positions), *out.shape[1:]), out.dtype)
         gather = prepare_gather(self._ring, numbers, part)
         gather.run()

@@ -1,9 +1,9 @@
-"""Stretches of the ledger, for algorithms that learn from what the policy has just done.
+"""Stretches of the ledger, for on-policy algorithms.
 
 A stretch is the newest `count` decisions whose successors are known, none of which was in a stretch
-before. What came between two stretches while the learner was busy is left out: it is older than
-what is there. Demonstrations are not the policy's decisions, and end a chain. A stretch that takes
-more ticks than the replay keeps, as where decisions are rare, is lost.
+before. Older decisions, made while the learner was busy, are left out. A stretch with a
+demonstration, which is not the policy's decision, is left out. So is a stretch that takes more
+ticks than the replay keeps, as may happen if decisions are rare.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rtagent.memory.ledger import Ledger, Rows
 
 @dataclass(frozen=True)
 class Stretch:
-    """Decisions in the order in which they were executed.
+    """Consecutive decisions, in the order of their execution.
 
     Attributes:
         batch: the T transitions, from each decision to the next.
         log_probabilities: (T,) float32, of the actions by the policy that acted.
-        continues: (T,) bool, whether a transition leads to the state of the next one.
+        continues: (T,) bool, whether a transition leads to the state of the next transition.
     """
 
     batch: Batch
@@ -39,13 +39,13 @@ class Stretch:
 
 
 class Rollouts:
-    """Reads the ledger from its newest row on.
+    """Makes stretches of the rows that come after it was created.
 
     Args:
         frames: the shared frames.
         ledger: the shared rows.
         learning: discount.
-        event: reports something worth remembering: event(kind, **details).
+        event: sends an event: event(kind, **details).
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Rollouts:
         event: Callable[..., None],
     ) -> None:
         self._ring, self._ledger, self._event = frames, ledger, event
-        # One decision for each transition, whatever it is that counts.
+        # With n_step 1 each transition is a single decision, in either unit.
         self._index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, 1,
             discount=learning.discount, pending=ledger.pending,
         )
         self._buffer = BatchBuffer(frames, self._index, ledger.pending)
         self._next_tick = max(0, ledger.newest + 1)
-        self._probabilities: dict[int, float] = {}
+        self._log_probabilities: dict[int, float] = {}
         self._learned = 0
         self._lost_before = False
 
@@ -70,13 +70,13 @@ class Rollouts:
         stop = min(self._ledger.newest, self._ring.newest) + 1
         if start < stop:
             rows = self._ledger.read(start, stop)
-            # First: if there is no memory for them, these rows are a gap, and do not come twice.
+            # Before `feed`: if it gets no memory, these rows are a gap, and are not fed twice.
             self._next_tick = stop
             self._index.feed(rows)
-            self._note(rows)
+            self._keep_probabilities(rows)
 
     def newest(self, count: int) -> Stretch | None:
-        """The next stretch, valid until the next call; None as long as there is none."""
+        """The next stretch, valid until the next call; None while there is none."""
         _, end = self._index.span
         if end - self._learned < count:
             return None
@@ -85,9 +85,9 @@ class Rollouts:
         found = self._index.get(serials)
         shift = self._buffer.choose(serials)
         lost = self._buffer.copy(shift if shift <= self._ring.stack else 0)
-        known = [self._probabilities.get(int(frame)) for frame in found.frame]
+        known = [self._log_probabilities.get(int(frame)) for frame in found.frame]
         self._forget(int(found.frame[-1]))
-        self._tell(found.frame, lost=len(lost) > 0)
+        self._report_loss(found.frame, lost=len(lost) > 0)
         if len(lost) or found.demonstrated.any() or None in known:
             return None
         continues = np.zeros(count, np.bool_)
@@ -97,8 +97,8 @@ class Rollouts:
             torch.from_numpy(continues),
         )
 
-    def _tell(self, frames: Ints, *, lost: bool) -> None:
-        """Report the first of several stretches in a row that the replay does not hold."""
+    def _report_loss(self, frames: Ints, *, lost: bool) -> None:
+        """Send an event for the first of several stretches in a row that are lost."""
         if lost and not self._lost_before:
             ring = self._ring
             oldest = max(ring.floor, ring.newest + 1 - ring.capacity)
@@ -108,15 +108,16 @@ class Rollouts:
             )
         self._lost_before = lost
 
-    def _note(self, rows: Rows) -> None:
-        """Keep the probabilities of the actions that were computed from each frame."""
+    def _keep_probabilities(self, rows: Rows) -> None:
+        """Keep the log probability of the action that was computed from each frame."""
         acted = rows[rows["observed"] >= 0]
         for frame, value in zip(
             acted["observed"].tolist(), acted["log_probability"].tolist(), strict=True
         ):
             # A decision begins at the first row that executes it.
-            self._probabilities.setdefault(frame, value)
+            self._log_probabilities.setdefault(frame, value)
 
     def _forget(self, frame: int) -> None:
-        kept = self._probabilities.items()
-        self._probabilities = {each: value for each, value in kept if each > frame}
+        """Drop the probabilities of frames up to this one."""
+        kept = self._log_probabilities.items()
+        self._log_probabilities = {each: value for each, value in kept if each > frame}

@@ -1,4 +1,4 @@
-"""Which transitions make up a batch: each with the same chance, or large errors sooner."""
+"""Which transitions are drawn for a batch: all with the same probability, or by their errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.priorities import Priorities
 
 REDRAWS = 32
-"""Draws until a batch is complete. After a floor has risen, most of what is drawn may be lost."""
+"""Attempts to complete a batch. After a floor has risen, most drawn transitions may be lost."""
 
 
 @dataclass
 class Drawn:
-    """Transitions that were chosen.
+    """Transitions that were drawn.
 
     Attributes:
-        serials: (n,) as `DecisionIndex` counts them, -1 for what it does not hold.
-        priorities: (n,) to which their probabilities were proportional; none if all were the same.
-        known: the index holds all of them.
+        serials: (n,) serial numbers in the `DecisionIndex`, -1 for transitions it does not hold.
+        priorities: (n,) to which the probabilities were proportional; None if all were the same.
+        known: whether the index holds all of them.
     """
 
     serials: Ints
@@ -32,7 +32,7 @@ class Drawn:
     def put(self, positions: Ints, other: Drawn) -> None:
         """Replace the transitions at some positions (m,) by those of another draw (m,).
 
-        Those that are left are known.
+        All transitions at other positions must be known.
         """
         self.serials[positions], self.known = other.serials, other.known
         if self.priorities is not None and other.priorities is not None:
@@ -40,41 +40,42 @@ class Drawn:
 
 
 class Sampler:
-    """Chooses transitions, each with the same probability."""
+    """Draws transitions, each with the same probability."""
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
-        """Take notice of new transitions, and of the loss of those of frames below `oldest`."""
+        """Take in new transitions, and the loss of those whose frame is older than `oldest`."""
 
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
-        """Choose `count` transitions; none if that is not possible now. The index is not empty."""
+        """Draw `count` transitions; None if that is not possible now. The index is not empty."""
         first, end = index.span
-        # Sooner than `rng.integers`; rounding makes no serial likelier by more than 2**-53.
+        # Faster than `rng.integers`; rounding makes no serial likelier by more than 2**-53.
         serials = (rng.random(count) * (end - first)).astype(np.int64)
         serials += first
-        # The order means nothing, and frames that lie near each other are sooner found: 4 % at 512.
+        # The order has no meaning, and frames are read faster in ascending order: 4 % at 512.
         serials.sort()
         return Drawn(serials)
 
     def weights(self, drawn: Drawn, beta: float) -> Doubles | None:
-        """Importance weights (n,), valid until the next call; none if all are the same."""
+        """Importance weights (n,), valid until the next call; None if all are the same."""
         return None
 
     def update(self, frames: Ints, errors: Floats) -> None:
-        """Take notice of the errors (n,) of the transitions that begin with these frames (n,)."""
+        """Take in the errors (n,) of the transitions that begin with these frames (n,)."""
 
     def discard(self, frames: Ints) -> None:
-        """Choose the transitions that begin with these frames (n,) no more: they are incomplete.
+        """Stop drawing the transitions that begin with these frames (n,): they are incomplete.
 
-        To draw one for nothing is rare, and costs little.
+        Here it does nothing, for drawing one in vain is rare, and costs little.
         """
 
 
 class Prioritized(Sampler):
     """Proportional prioritization: P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al., 2016, Eq. 1).
 
-    p_i^alpha and the weights are those of `powers.py`. A batch is drawn by strata: one transition
-    from each of n equal parts of the sum (Sec. 3.3). Transitions that another learner has found and
-    this one has not yet, or has forgotten already, are drawn again.
+    `powers.py` computes p_i^alpha and the weights. A batch is drawn by strata: one transition from
+    each of n equal parts of the sum (Sec. 3.3). Learners share the priorities but not their
+    indices: a drawn transition that this learner has not yet found, or has forgotten, is replaced
+    by another draw.
 
     Args:
         priorities: shared by all learners.
@@ -85,8 +86,8 @@ class Prioritized(Sampler):
         self._priorities = priorities
         self._exponent = exponent
         self._followed = self._oldest = 0
-        # One for the thread that draws, one for that which knows the errors.
-        self._weighing, self._updating = prepare_powers(), prepare_powers()
+        # One for the thread that draws, one for the thread that brings errors.
+        self._for_weights, self._for_priorities = prepare_powers(), prepare_powers()
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
         first, end = index.span
@@ -109,17 +110,17 @@ class Prioritized(Sampler):
 
     def weights(self, drawn: Drawn, beta: float) -> Doubles:
         assert drawn.priorities is not None
-        return self._weighing.weights(drawn.priorities, beta)
+        return self._for_weights.weights(drawn.priorities, beta)
 
     def update(self, frames: Ints, errors: Floats) -> None:
-        # That of an error that is not finite is not finite either, and is ignored.
-        self._priorities.update(frames, self._updating.priorities(errors, self._exponent))
+        # An error that is not finite gives a priority that is not finite, which is ignored.
+        self._priorities.update(frames, self._for_priorities.priorities(errors, self._exponent))
 
     def discard(self, frames: Ints) -> None:
         self._priorities.discard(frames)
 
     def _draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
-        """Choose among all."""
+        """Draw from the shared priorities, whether or not the index holds the transitions."""
         found = self._priorities.draw(rng.random(count))
         if found is None:
             return None

@@ -1,7 +1,7 @@
-/* Finds transitions by their frames: what NumpySearch in search.py does, sooner. */
+/* Finds transitions by their frames: what Search in search.py does, but faster. */
 #include <stdint.h>
 
-/* As _Job in search.py: the column of the index, the serial numbers it holds, and what to find. */
+/* As _Job in search.py: the column of the index, its serial numbers, and the frames to find. */
 struct job {
     const int64_t *column;
     int64_t capacity, first, end;
@@ -19,15 +19,15 @@ static struct point point_at(const struct job *job, int64_t serial)
     return (struct point){serial, job->column[serial % job->capacity]};
 }
 
-/* Where a frame between those of two points lies if frames and serial numbers grow evenly. */
+/* The serial number of a frame between those of two points, if both grow evenly. */
 static int64_t guess(struct point below, struct point above, int64_t frame)
 {
     double share = (double)(frame - below.frame) / (double)(above.frame - below.frame);
     return below.serial + (int64_t)(share * (double)(above.serial - below.serial));
 }
 
-/* The serial number of a frame between those of two points, or -1. A guess is close wherever play is
- * even; every other step halves what is left, so that a bad guess costs little. */
+/* The serial number of a frame between those of two points, or -1. The guess is close if decisions
+ * come at an even rate; every other step halves the interval, so that a bad guess costs little. */
 static int64_t find(const struct job *job, struct point below, struct point above, int64_t frame)
 {
     int64_t low = below.serial + 1, high = above.serial - 1;
@@ -38,7 +38,7 @@ static int64_t find(const struct job *job, struct point below, struct point abov
         int64_t away = frame - at.frame;
         if (away == 0)
             return serial;
-        /* Each next serial number has a later frame: it is `away` serial numbers away at most. */
+        /* Frames grow with every serial number, so the wanted one is at most `away` further. */
         if (away > 0) {
             below = at;
             low = serial + 1;
@@ -52,8 +52,8 @@ static int64_t find(const struct job *job, struct point below, struct point abov
     return -1;
 }
 
-/* Puts the serial numbers of `frames` into `serials`, -1 for those that the index does not hold; how
- * many these are. */
+/* Puts the serial numbers of `frames` into `serials`, -1 for frames that the index does not hold;
+ * returns the number of these. */
 int64_t rtagent_search(const struct job *job)
 {
     struct point below = point_at(job, job->first), above = point_at(job, job->end - 1);

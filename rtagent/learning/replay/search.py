@@ -1,7 +1,7 @@
-"""Transitions are found by their frames, which grow with their serial numbers.
+"""Finds transitions by the frames of their states, which grow with the serial numbers.
 
-Compiled, a guess comes first: play is even, so a frame lies about where its share of all frames
-says. NumPy halves, half a dozen calls for a batch.
+The compiled version is an interpolation search: decisions come at an even rate, so the position of
+a frame can be guessed well. NumPy's is a binary search, in half a dozen calls for a batch.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from rtagent.memory.compiled import Function, compiled
 
 
 class Search:
-    """Finds transitions in a column of frames, all at a time.
+    """Finds transitions in a column of frames, a batch at a time.
 
     Args:
-        column: (capacity,) frames; that of serial number s lies in slot s mod capacity.
+        column: (capacity,) frames; that of serial number s is in slot s mod capacity.
     """
 
     def __init__(self, column: Ints) -> None:
         self._column = column
 
     def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
-        """Look for frames.
+        """Find the transitions of some frames.
 
         Args:
             first: oldest serial number in the column.
@@ -33,7 +33,8 @@ class Search:
             frames: (n,).
 
         Returns:
-            Their serial numbers (n,), -1 for those that are not there; and whether all are.
+            Their serial numbers (n,), -1 for frames that the column does not have; and whether it
+            has all of them.
         """
         serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
         there = self._column.take(serials % len(self._column)) == frames
@@ -41,17 +42,17 @@ class Search:
 
 
 def prepare_search(column: Ints) -> Search:
-    """A search in a column, compiled where that is possible."""
+    """A search in a column, compiled if the library is there."""
     function = compiled("rtagent_search")
     return Search(column) if function is None else _CompiledSearch(function, column)
 
 
 def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
-    """How many of the transitions first <= serial < end begin before each frame (n,)."""
+    """For each frame (n,), how many transitions first <= serial < end have an older frame."""
     start, stop = first % len(column), (end - 1) % len(column) + 1
     if start < stop:
         return np.searchsorted(column[start:stop], frames)
-    # They run past the end of the ring: two parts, each in ascending order.
+    # The transitions wrap around the end of the ring: two parts, each in ascending order.
     return np.searchsorted(column[start:], frames) + np.searchsorted(column[:stop], frames)
 
 
@@ -66,10 +67,10 @@ class _Job(ctypes.Structure):
 
 
 class _CompiledSearch(Search):
-    """One frame after the other."""
+    """Searches one frame after the other."""
 
     def __init__(self, function: Function, column: Ints) -> None:
-        # As long as this object lives, so does the memory that the job points to.
+        # Keeps a reference to the memory that the job points to.
         super().__init__(column)
         self._function = function
         self._job = _Job(column=column.ctypes.data, capacity=len(column))

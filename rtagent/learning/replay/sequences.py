@@ -1,22 +1,23 @@
 """Sequences of decisions, for networks that carry a state from one inference to the next.
 
-As R2D2 (Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning,
-ICLR 2019): a state that was used while acting begins a sequence, its first decisions only bring it
-up to date with the newest weights (burn-in), and the ones behind them are learned from.
+As in R2D2 (Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning,
+ICLR 2019), a sequence begins with a state that was used while acting. Its first decisions only
+recompute the state with the newest weights (burn-in), and the decisions after them are learned
+from.
 
-What is different: inferences are staggered, so a decision's state is seldom that of the decision
-before it. The ledger says with which lag it came, and it is replayed at that lag. A sequence is T
-consecutive decisions, by their frames; step t begins with
+One thing differs: inferences are staggered, so a decision seldom begins with the state that the
+decision before it has left. The ledger has the lag of each decision's state in ticks, and replaying
+uses the same lag. A sequence is T consecutive decisions, by their frames; step t begins with
 
-    what step u < t has left, if the frame of u lies as many ticks before that of t as its lag;
-    zeros, if its inference began anew, as after a reset;
-    else the state that is stored with it: the inference behind that came before the sequence, or
-    its action was never executed.
+    the new state of step u < t, if the frame of u is lag ticks before that of t;
+    zeros, if its inference began with zeros, as after a reset;
+    else the state in the ledger: the inference that made it came before the sequence, or its action
+    was never executed.
 
-So a sequence may go through the end of an episode, and through several strands that staggered
-processes have woven. Successors are steps of the same sequence, which goes on for n ticks behind
-the decisions that are learned from. A decision whose successor is not among them, as after
-truncation, has the weight 0, as have all of a sequence of which frames or states are lost.
+So a sequence may go beyond the end of an episode, and through the interleaved states of several
+staggered processes. Successors are steps of the same sequence, which goes on for n decisions after
+those that are learned from. A decision whose successor is not in the sequence, as after truncation,
+has the weight 0, as have all decisions of a sequence if frames or states of it are lost.
 """
 
 from __future__ import annotations
@@ -44,16 +45,18 @@ def _no_positions() -> Tensor:
 class SequenceBatch(Batch):
     """B sequences of T decisions, of which N are learned from.
 
-    Observations and what is pending are those of all B T steps, sequence by sequence, and there are
-    no others of successors. Everything else that a `Batch` has is of the N.
+    Observations and pending actions are those of all B T steps, sequence by sequence; those of the
+    successors are among them. All other attributes of `Batch` are of the N decisions.
 
     Attributes:
-        parents: (B, T) int64, the step whose state a step begins with; -1: `starts` has it.
+        parents: (B, T) int64, the step whose new state a step begins with; -1: it begins with its
+            state in `starts`.
         starts: (B, T, state_size) float32.
-        learned: (N,) int64, places among the B T steps.
-        successors: (N,) int64, the same of the successors; any where terminal, or the weight is 0.
-        burn_in: first steps of each sequence, which are not learned from.
-        end: the step behind the last that is.
+        learned: (N,) int64, positions among the B T steps of the decisions that are learned from.
+        successors: (N,) int64, positions of their successors; any position where the successor is
+            terminal or the weight is 0.
+        burn_in: number of first steps of each sequence, which are not learned from.
+        end: the step after the last one that is learned from.
     """
 
     parents: Tensor = field(default_factory=_no_positions)
@@ -65,44 +68,45 @@ class SequenceBatch(Batch):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long sequences are.
+class SequenceShape:
+    """The number of decisions in each part of a sequence.
 
     Attributes:
         burn_in: decisions before those that are learned from.
-        learned: decisions of a sequence that are learned from.
-        behind: decisions behind them, among which their successors are.
+        learned: decisions that are learned from.
+        after: decisions after them, among which are successors.
     """
 
     burn_in: int
     learned: int
-    behind: int
+    after: int
 
     @staticmethod
-    def of(learning: LearningConfig) -> Plan:
-        """As configured: no more decisions than ticks fit into those of a transition."""
-        return Plan(learning.burn_in, learning.sequence, learning.n_step)
+    def of(learning: LearningConfig) -> SequenceShape:
+        """The configured shape; a transition of n ticks has at most n decisions."""
+        return SequenceShape(learning.burn_in, learning.sequence, learning.n_step)
 
     @property
     def steps(self) -> int:
         """T."""
-        return self.burn_in + self.learned + self.behind
+        return self.burn_in + self.learned + self.after
 
     def sequences(self, count: int) -> int:
-        """B, for so many decisions to learn from."""
+        """B, to learn from `count` decisions."""
         return -(-count // self.learned)
 
     def positions(self, count: int) -> Ints:
-        """(count,) places of those decisions among the B T steps."""
+        """(count,) positions of the decisions that are learned from, among the B T steps."""
         firsts = np.arange(self.sequences(count)) * self.steps + self.burn_in
-        places: Ints = (firsts[:, None] + np.arange(self.learned)).ravel()[:count]
-        return places
+        positions: Ints = (firsts[:, None] + np.arange(self.learned)).ravel()[:count]
+        return positions
 
 
 class SequenceReplay(Replay):
-    """Batches of sequences, each with the same probability; `sample` counts what is learned from.
+    """Batches of sequences, each with the same probability.
 
-    They are new memory, and stay valid.
+    The `count` of `sample` is that of the decisions that are learned from. Each batch is new
+    memory, and stays valid.
     """
 
     def sample(
@@ -110,37 +114,37 @@ class SequenceReplay(Replay):
         out: BatchBuffer | None = None,
     ) -> Batch | None:
         """Draw a batch; see `Replay.sample`."""
-        plan = Plan.of(self._learning)
+        lengths = SequenceShape.of(self._learning)
         self._forget()
         first, end = self.index.span
-        if end - first < plan.steps:
+        if end - first < lengths.steps:
             return None
-        begins = rng.integers(first, end - plan.steps + 1, plan.sequences(count))
+        begins = rng.integers(first, end - lengths.steps + 1, lengths.sequences(count))
         begins.sort()
-        serials: Ints = (begins[:, None] + np.arange(plan.steps)).ravel()
-        return self._batch(self.index.get(serials), plan, count)
+        serials: Ints = (begins[:, None] + np.arange(lengths.steps)).ravel()
+        return self._batch(self.index.get(serials), lengths, count)
 
-    def _batch(self, found: Transitions, plan: Plan, count: int) -> SequenceBatch:
-        shape = plan.sequences(count), plan.steps
+    def _batch(self, found: Transitions, lengths: SequenceShape, count: int) -> SequenceBatch:
+        shape = lengths.sequences(count), lengths.steps
         frames, lags = found.frame.reshape(shape), found.rows["lag"].reshape(shape)
         parents = np.where(lags > 0, _steps_of(frames, frames - lags), -1)
         following = _steps_of(frames, found.next_frame.reshape(shape))
         known = lags >= 0
         starts = np.zeros((*shape, self._ledger.state_size), np.float32)
-        wanted = (lags > 0) & (parents < 0)
-        executed = (found.frame + found.rows["delay"]).reshape(shape)[wanted]
+        stored = (lags > 0) & (parents < 0)
+        executed = (found.frame + found.rows["delay"]).reshape(shape)[stored]
         rows, whole = self._ledger.at(executed)
-        starts[wanted] = np.where(whole[:, None], rows["state"], 0.0)
-        known[wanted] = whole
+        starts[stored] = np.where(whole[:, None], rows["state"], 0.0)
+        known[stored] = whole
         observations, there = self._observations(found.frame)
         usable: Flags = np.asarray((known & there.reshape(shape)).all(axis=1))
         observations[~there] = 0
-        learned = plan.positions(count)
-        sequence = learned // plan.steps
+        learned = lengths.positions(count)
+        sequence = learned // lengths.steps
         after = following.ravel()[learned]
         terminal = found.terminal[learned]
         pending = self._ledger.pending
-        beside = None if pending is None else torch.from_numpy(
+        encoded = None if pending is None else torch.from_numpy(
             pending.encode(found.rows["pending"])
         )
         return SequenceBatch(
@@ -152,16 +156,16 @@ class SequenceReplay(Replay):
             weights=torch.from_numpy(
                 (usable[sequence] & (terminal | (after >= 0))).astype(np.float32)
             ),
-            frames=found.frame[learned], pending=beside,
+            frames=found.frame[learned], pending=encoded,
             demonstrated=torch.from_numpy(found.demonstrated[learned]),
             parents=torch.from_numpy(parents), starts=torch.from_numpy(starts),
             learned=torch.from_numpy(learned),
-            successors=torch.from_numpy(sequence * plan.steps + np.maximum(after, 0)),
-            burn_in=plan.burn_in, end=plan.burn_in + plan.learned,
+            successors=torch.from_numpy(sequence * lengths.steps + np.maximum(after, 0)),
+            burn_in=lengths.burn_in, end=lengths.burn_in + lengths.learned,
         )
 
     def _observations(self, numbers: Ints) -> tuple[Frames, Flags]:
-        """The stacks that end with these frames (n,), and which are whole."""
+        """The stacks that end with these frames (n,), and which of them are whole."""
         ring = self._ring
         out = np.empty((len(numbers), ring.stack, *ring.frames.shape[1:]), ring.frames.dtype)
         gather = prepare_gather(ring, numbers, out)
@@ -170,25 +174,25 @@ class SequenceReplay(Replay):
 
 
 def _steps_of(frames: Ints, wanted: Ints) -> Ints:
-    """Which steps of their sequences have the wanted frames, both (B, T); -1: none."""
+    """(B, T) the step of the sequence that has each wanted frame; -1 if none has."""
     same = wanted[:, :, None] == frames[:, None, :]
     return np.where(same.any(axis=2), same.argmax(axis=2), -1)
 
 
 def blank(blueprint: Blueprint, learning: LearningConfig, count: int) -> Batch:
-    """Zeros in the shapes of a run, as `empty_batch`; of a recurrent network sequences."""
+    """As `empty_batch`, but for a recurrent network a batch of sequences."""
     if not blueprint.state_size:
         return empty_batch(blueprint, count)
-    plan = Plan.of(learning)
-    shape = plan.sequences(count), plan.steps
+    lengths = SequenceShape.of(learning)
+    shape = lengths.sequences(count), lengths.steps
     steps, learned = empty_batch(blueprint, shape[0] * shape[1]), empty_batch(blueprint, count)
-    positions = torch.from_numpy(plan.positions(count))
-    parents = torch.arange(-1, plan.steps - 1).expand(shape)
+    positions = torch.from_numpy(lengths.positions(count))
+    parents = torch.arange(-1, lengths.steps - 1).expand(shape)
     return SequenceBatch(
         observations=steps.observations, actions=learned.actions, rewards=learned.rewards,
         discounts=learned.discounts, next_observations=torch.empty(0),
         terminals=learned.terminals, weights=learned.weights, demonstrated=learned.demonstrated,
         pending=steps.pending, parents=parents,
         starts=torch.zeros(*shape, blueprint.state_size), learned=positions,
-        successors=positions, burn_in=plan.burn_in, end=plan.burn_in + plan.learned,
+        successors=positions, burn_in=lengths.burn_in, end=lengths.burn_in + lengths.learned,
     )

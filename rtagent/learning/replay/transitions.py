@@ -3,8 +3,8 @@
 In the delayed semi-Markov process (Riemer et al., Definition 1), a decision is an action together
 with the frame it was computed from. It begins at the first row that executes an action computed
 from a frame newer than that of every decision before it in the episode, and lasts until the next
-one begins: ticks in between, re-used or default, belong to it, and so do their rewards. Its
-successor is the frame that the next decision saw.
+decision begins: the ticks in between, with re-used or default actions, and their rewards belong to
+it. Its successor is the frame that the next decision saw.
 
 Time. Let decision j begin at tick e_j, on frame o_j. A transition takes decisions j .. m-1 together
 and leads to frame o_m:
@@ -13,19 +13,20 @@ and leads to frame o_m:
 
 with the largest m for which e_m - e_j <= n, at least j + 1 (Sutton, Precup and Singh, 1999: a
 semi-Markov process discounts by the time that passes). So a value is the sum of all later rewards,
-each discounted by the ticks until it came, however many decisions were made meanwhile. Counted in
-decisions instead, m = j + n, the sum over a decision's own ticks is not discounted, and decision i
-counts gamma**(i - j): then the number of inference processes decides how far the agent looks ahead.
+each discounted by the ticks until it came, whatever the number of decisions in between. Counted in
+decisions instead, m = j + n, the sum over a decision's own ticks is not discounted, and the sum of
+decision i is discounted by gamma**(i - j): then the number of inference processes decides how far
+the agent looks ahead.
 
-The end. The last decision of an episode, l, is followed by one that was never executed: it would
-have begun at the tick after the last one, T + 1, and as late as the last decision it would have
-seen frame T + 1 - (e_l - o_l). That is the successor after truncation; frame T would be a state
-whose value leaves out what the decisions under way were worth.
+The end. The last decision of an episode, l, is followed by a decision that was never executed: it
+would have begun at the tick after the last tick T, and with the delay of decision l it would have
+seen frame T + 1 - (e_l - o_l). That frame is the successor after truncation; the value of frame T
+would leave out the rewards of the decisions between these two frames.
 
-What may not become a transition: a decision whose frame is of an earlier episode (the first ones
-after a reset), and a reward that is not finite. A chain of rows that stops without a terminal
-flag (truncation, a restart, a torn row) ends at the last whole row; the next row begins a new
-chain.
+Two things do not become transitions: a decision whose frame is of an earlier episode (the first
+decisions after a reset), and one whose return is not finite. A chain of rows that stops without a
+terminal flag (truncation, a restart, a torn row) ends at the last whole row; the next row begins a
+new chain.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class _Chain:
 
     Attributes:
         newest_observed: frame of the newest decision so far.
-        decisions: those that are not yet transitions, of `_decision_dtype`. The last one is open:
-            its reward grows until the next one begins.
+        decisions: those that are not yet transitions, of `_decision_dtype`. Rewards are added to
+            the last one until the next one begins.
         clock: of the last row, in the unit of `began`.
-        actions: those of the last ticks, where what is pending is known.
+        actions: of the last ticks, if rows record pending actions.
     """
 
     newest_observed: int
@@ -74,11 +75,11 @@ class _Chain:
 def _decision_dtype(
     action: np.dtype[Any], pending: PendingActions | None, *, recurrent: bool
 ) -> np.dtype[Any]:
-    """What is kept of a decision until it is a transition.
+    """The fields of a decision that is not yet a transition.
 
-    Fields: `frame` (its state's), `executed` (its first tick), `began` (when, on the clock that
-    discounts: the tick, or the number of decisions), `reward` (of its own ticks, discounted),
-    `demonstrated`, `action`; `pending` in a run that has them; `lag` of a recurrent policy.
+    Fields: `frame` (of its state), `executed` (its first tick), `began` (the same on the clock of
+    the discount: in ticks, or in decisions), `reward` (of its own ticks, discounted),
+    `demonstrated`, `action`; `pending` in a run that records them; `lag` with a recurrent policy.
     """
     return np.dtype(
         [
@@ -91,24 +92,21 @@ def _decision_dtype(
 
 
 class DecisionIndex:
-    """Ledger rows in, a ring of transitions out. Vectorised, and fed little by little.
+    """A ring of transitions, made from ledger rows, which are fed in pieces.
 
     A transition has a serial number, which grows with the number of its state's frame. It takes 28
     bytes if an action is one int32. One thread at a time may use an index.
 
     Args:
-        capacity: transitions kept.
+        capacity: the number of transitions that are kept.
         action: dtype and shape of an action, `row_dtype(...)["action"]`.
         gamma: discount per tick or per decision.
-        n_step: most ticks of a transition of several decisions; or decisions per transition.
+        n_step: the most ticks of a transition of several decisions; or its number of decisions.
         state: `decision`: the state is the frame that the decision saw; `executed`: the frame
             before its execution.
-        discount: what gamma and n_step count.
-        pending: what rows hold of pending actions. If None, nothing.
-        recurrent: whether rows hold the states of a recurrent policy.
-
-    Attributes:
-        skipped: transitions left out because their reward was not finite.
+        discount: the unit of gamma and n_step.
+        pending: how rows record pending actions. If None, they do not.
+        recurrent: whether rows record the states of a recurrent policy.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class DecisionIndex:
         self._n_step = n_step
         self._executed = state == "executed"
         self._by_ticks = discount == "ticks"
-        # Beside the other columns, because it is searched.
+        # Apart from the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
         of_pending = None if pending is None else pending.dtype
         self._rows = np.empty(capacity, row_dtype(action, of_pending, recurrent=recurrent))
@@ -133,18 +131,17 @@ class DecisionIndex:
         self._pending, self._recurrent = pending, recurrent
         self._no_decisions = np.empty(0, _decision_dtype(action, pending, recurrent=recurrent))
         self._chain = _Chain(-1, self._no_decisions)
-        self.skipped = 0
 
     def __len__(self) -> int:
         return self._end - self._first
 
     @property
     def span(self) -> tuple[int, int]:
-        """Serial numbers of the transitions held: first, and one past the last."""
+        """Serial numbers of the transitions in the ring: the first, and one past the last."""
         return self._first, self._end
 
     def room(self, count: int) -> Transitions:
-        """Room for so many transitions."""
+        """Memory for so many transitions."""
         return Transitions(count, self._rows.dtype)
 
     def get(self, serials: Ints) -> Transitions:
@@ -154,7 +151,7 @@ class DecisionIndex:
         return found
 
     def prepare(self, serials: Ints, out: Transitions) -> LookUp:
-        """A copy like that of `get` into `room(n)`, which can be made again; see `LookUp`."""
+        """A copy as `get` makes it, into `room(n)`, that can be run often; see `LookUp`."""
         return prepare_look_up(self._frames, self._rows, serials, out)
 
     def frames(self, start: int, stop: int) -> Ints:
@@ -162,9 +159,9 @@ class DecisionIndex:
         return self._frames.take(np.arange(start, stop) % self._capacity)
 
     def find(self, frames: Ints) -> tuple[Ints, bool]:
-        """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others.
+        """The serial numbers (n,) of the transitions that begin with frames (n,).
 
-        And whether there are no others.
+        A serial number is -1 if there is no such transition; the flag tells whether all were found.
         """
         if not len(self):
             return np.full(len(frames), -1), False
@@ -218,14 +215,15 @@ class DecisionIndex:
         added["began"] = clocks[begins]
         added["reward"] = 0.0
         added["action"] = first["action"]
-        # It was chosen, but not by a worker.
+        # It was executed for an agent, but computed by no inference process.
         added["demonstrated"] = (first["source"] == Source.AGENT) & (first["worker"] < 0)
         if self._pending is not None:
             added["pending"] = first["pending"]
         if self._recurrent:
             added["lag"] = first["state_lag"]
         decisions = np.concatenate([chain.decisions, added])
-        _earn(decisions, len(chain.decisions) - 1 + numbers, clocks, rows["reward"], self._gamma)
+        owners = len(chain.decisions) - 1 + numbers
+        _add_rewards(decisions, owners, clocks, rows["reward"], self._gamma)
         self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]), chain.actions)
         if self._pending is not None:
             before = chain.actions if len(chain.actions) else rows["action"][:0]
@@ -236,7 +234,7 @@ class DecisionIndex:
             self._close()
 
     def _emit_complete(self) -> None:
-        """Emit the decisions whose successor no later row can change."""
+        """Emit the decisions whose successor cannot be changed by later rows."""
         chain = self._chain
         began = chain.decisions["began"]
         known = int(np.searchsorted(began, chain.clock - self._n_step, side="right"))
@@ -246,18 +244,18 @@ class DecisionIndex:
             chain.decisions = chain.decisions[count:]
 
     def _close(self) -> None:
-        """Emit what the chain still holds: it ends at the last row."""
+        """End the chain at its last row, and emit its decisions."""
         chain, last = self._chain, self._last_row
         if len(chain.decisions) and last is not None:
-            following = self._never_executed(int(last["tick"]))
+            following = self._unexecuted_decision(int(last["tick"]))
             self._emit(
                 len(chain.decisions), np.concatenate([chain.decisions, following]),
                 terminal=bool(last["flags"] & TERMINATED),
             )
         self._chain = _Chain(-1, self._no_decisions)
 
-    def _never_executed(self, last: int) -> npt.NDArray[Any]:
-        """The decision (1,) that would have followed the chain's, which ends at tick `last`."""
+    def _unexecuted_decision(self, last: int) -> npt.NDArray[Any]:
+        """The decision (1,) that would have followed the chain, which ends at tick `last`."""
         chain, newest = self._chain, self._chain.decisions[-1]
         following: npt.NDArray[Any] = np.zeros(1, self._no_decisions.dtype)
         following["frame"] = frame = newest["frame"] + last + 1 - newest["executed"]
@@ -271,9 +269,9 @@ class DecisionIndex:
         return following
 
     def _emit(self, count: int, decisions: npt.NDArray[Any], *, terminal: bool) -> None:
-        """Append the first of some decisions (k,), k > count, as transitions.
+        """Append the first `count` of some decisions (k,), k > count, as transitions.
 
-        Each leads to one that comes after it. Terminal: the last of them has no value.
+        Each leads to a decision after it. If `terminal`, the last decision is a terminal successor.
         """
         chosen, frames, began = decisions[:count], decisions["frame"], decisions["began"]
         firsts, starts = np.arange(count), began[:count]
@@ -296,7 +294,6 @@ class DecisionIndex:
     ) -> None:
         with np.errstate(over="ignore"):
             finite = np.isfinite(reward.astype(np.float32))
-        self.skipped += int((~finite).sum())
         kept = np.flatnonzero(finite)[-self._capacity :]
         slots = np.arange(self._end, self._end + len(kept)) % self._capacity
         self._frames[slots] = chosen["frame"][kept]
@@ -315,16 +312,17 @@ class DecisionIndex:
         self._first = max(self._first, self._end - self._capacity)
 
 
-def _earn(
+def _add_rewards(
     decisions: npt.NDArray[Any], owners: Ints, clocks: Ints, rewards: npt.NDArray[Any], gamma: float
 ) -> None:
-    """Add rewards (n,) to the decisions that own them, discounted by the time since they began.
+    """Add rewards (n,) to their decisions, discounted by the time since the decision began.
 
-    Owners never decrease; -1 is none. Clocks (n,) say when a reward came.
+    Owners (n,) are positions of decisions in ascending order, -1 for none. Clocks (n,) are the
+    times of the rewards.
     """
     unowned = int(np.searchsorted(owners, 0))
     owners, clocks = owners[unowned:], clocks[unowned:]
     with np.errstate(invalid="ignore", over="ignore"):
         powers = np.power(gamma, clocks - decisions["began"][owners])
-        earned = rewards[unowned:].astype(np.float64) * powers
-        decisions["reward"] += np.bincount(owners, earned, len(decisions))
+        discounted = rewards[unowned:].astype(np.float64) * powers
+        decisions["reward"] += np.bincount(owners, discounted, len(decisions))

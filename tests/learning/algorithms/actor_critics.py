@@ -1,4 +1,4 @@
-"""What the tests of actors with critics share: networks, batches, a problem to solve."""
+"""Networks, batches and a task for the tests of actors with critics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rtagent.policy.actor_critic import ActorCritic, build_learned
 B = 16
 ACTIONS = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 VECTORS = spaces.Box(-1, 1, (1, 5), np.float32)
-IMAGES = spaces.Box(0, 255, (2, 36, 36), np.uint8)
 
 
 def learning(name: str, **values: Any) -> LearningConfig:
@@ -31,19 +30,17 @@ def learning(name: str, **values: Any) -> LearningConfig:
     return LearningConfig(**settings)
 
 
-def network(name: str, space: Any = VECTORS, seed: int = 0) -> ActorCritic:
+def network(name: str, seed: int = 0) -> ActorCritic:
     torch.manual_seed(seed)
-    made = build_learned(PolicyConfig(), space, ACTIONS, learning(name))
+    made = build_learned(PolicyConfig(), VECTORS, ACTIONS, learning(name))
     assert isinstance(made, ActorCritic)
     return made
 
 
-def batch(seed: int = 0, space: spaces.Box = VECTORS, *, terminal: float = 0.2) -> Batch:
+def batch(seed: int = 0, *, terminal: float = 0.2) -> Batch:
     rng = torch.Generator().manual_seed(seed)
     low, high = torch.from_numpy(ACTIONS.low), torch.from_numpy(ACTIONS.high)
-    frames = torch.rand(2, B, *space.shape, generator=rng)
-    if space.dtype == np.uint8:
-        frames = (255 * frames).to(torch.uint8)
+    frames = torch.rand(2, B, *VECTORS.shape, generator=rng)
     return Batch(
         observations=frames[0], actions=low + torch.rand(B, 2, generator=rng) * (high - low),
         rewards=torch.randn(B, generator=rng), discounts=torch.full((B,), 0.9),
@@ -56,11 +53,11 @@ def generator(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def pair(name: str, space: Any = VECTORS, **values: Any) -> ActorCriticLearning:
+def pair(name: str, **values: Any) -> ActorCriticLearning:
     """An algorithm whose target differs from the network that learns."""
-    made = algorithm_for(network(name, space), learning(name, **values), generator())
+    made = algorithm_for(network(name), learning(name, **values), generator())
     assert isinstance(made, ActorCriticLearning)
-    made.target.load_state_dict(network(name, space, seed=1).state_dict())
+    made.target.load_state_dict(network(name, seed=1).state_dict())
     return made
 
 
@@ -68,8 +65,8 @@ def gradient(module: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
 
 
-def guess(data: Batch) -> Batch:
-    """The best action is a function of the observation; all ends at once."""
+def with_known_best(data: Batch) -> Batch:
+    """The batch of a task of one step, whose best action is a function of the observation."""
     best = torch.stack([4.0 * data.observations[:, 0, 0] - 2.0, data.observations[:, 0, 1]], dim=1)
     errors = (data.actions - best) / torch.tensor([2.0, 0.5])
     return replace(

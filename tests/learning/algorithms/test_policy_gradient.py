@@ -84,7 +84,7 @@ def test_vtrace_is_the_equation(trace: float, rng: np.random.Generator) -> None:
         assert float(advantages[s]) == pytest.approx(wanted, abs=1e-4)
 
 
-def test_on_policy_it_is_gae_as_stable_baselines3_has_it(rng: np.random.Generator) -> None:
+def test_on_policy_vtrace_is_the_gae_of_stable_baselines3(rng: np.random.Generator) -> None:
     values = rng.normal(0, 1, T + 1).astype(np.float32)
     rewards = rng.normal(0, 1, T).astype(np.float32)
     ends = rng.random(T + 1) < 0.1
@@ -104,7 +104,7 @@ def test_on_policy_it_is_gae_as_stable_baselines3_has_it(rng: np.random.Generato
     np.testing.assert_allclose(targets.numpy(), theirs.returns[:, 0], atol=1e-5)
 
 
-def test_what_follows_a_terminal_state_does_not_count() -> None:
+def test_the_value_after_a_terminal_state_does_not_count() -> None:
     one, zero = torch.ones(2), torch.zeros(2)
     next_values = torch.tensor([float("nan"), 5.0])
     targets, advantages = vtrace(
@@ -184,7 +184,7 @@ def test_it_learns_what_to_do(name: str) -> None:
     assert update.weights.read(found) is not None
 
 
-def test_what_each_update_is_for() -> None:
+def test_an_epoch_has_every_decision_once() -> None:
     rng = np.random.default_rng(0)
     parts = make("ppo", epochs=3).updates_of(T, 16, rng)
     assert [len(part) for part in parts] == [14, 13, 13] * 3

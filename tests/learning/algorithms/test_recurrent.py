@@ -1,7 +1,7 @@
-"""Sequences give back what was computed while acting, and their loss is that of the equation.
+"""Replayed sequences give the outputs of acting, and their loss is that of the equation.
 
-An agent of three strands acts in a ledger of its own: a decision on frame f begins with what that
-on frame f - 3 has left, or with zeros after a reset, and is executed two ticks later.
+An agent with three interleaved states acts: the inference on frame f begins with the new state of
+that on frame f - 3, or with zeros after a reset, and its action is executed two ticks later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import recurrent
 from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
-from rtagent.learning.replay.sequences import Plan, SequenceBatch, SequenceReplay, blank
+from rtagent.learning.replay.sequences import SequenceBatch, SequenceReplay, SequenceShape, blank
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.policy_states import Beginning
@@ -43,7 +43,15 @@ LEARNING = LearningConfig(
 
 
 class Acted:
-    """What was done, and the memory that tells it."""
+    """The acting of an agent, and the rings that have recorded it.
+
+    Attributes:
+        answers: outputs of the network, by frame.
+        begun: the state with which each inference began.
+        left: the state after each inference.
+        starts: first frame of the episode of each frame.
+        rows: reward and action of each tick.
+    """
 
     def __init__(self, learning: LearningConfig) -> None:
         torch.manual_seed(3)
@@ -107,12 +115,12 @@ def sampled(acted: Acted, learning: LearningConfig = LEARNING, count: int = 24) 
 
 
 def frames_of(acted: Acted, batch: SequenceBatch) -> list[int]:
-    """Which frames the steps show, found by what they show."""
+    """The frames of the steps, recognised by their pixels."""
     known = {acted.frames.frames[frame].tobytes(): frame for frame in range(TICKS)}
     return [known[each.numpy().tobytes()] for each in batch.observations[:, 0]]
 
 
-def test_unrolling_gives_back_what_was_answered_while_acting() -> None:
+def test_unrolling_gives_the_outputs_of_acting() -> None:
     acted = Acted(LEARNING)
     batch = sampled(acted, count=200)
     frames = frames_of(acted, batch)
@@ -258,7 +266,7 @@ def test_there_is_nothing_to_draw_before_a_sequence_is_whole() -> None:
 def test_blank_batches_have_the_shapes_of_others(count: int) -> None:
     acted = Acted(LEARNING)
     there, made = sampled(acted, count=count), blank(acted.blueprint, LEARNING, count)
-    assert Plan.of(LEARNING).steps == 13
+    assert SequenceShape.of(LEARNING).steps == 13
     for name in ("observations", "actions", "rewards", "weights", "parents", "starts", "learned"):
         assert getattr(there, name).shape == getattr(made, name).shape
         assert getattr(there, name).dtype == getattr(made, name).dtype

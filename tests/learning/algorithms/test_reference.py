@@ -25,8 +25,6 @@ COMMON: dict[str, Any] = {
 }
 DQN = LearningConfig(gradient_clip=0.5, target_period=3, **COMMON)
 TD3 = LearningConfig(gradient_clip=0.0, policy_delay=3, target_noise=0.3, **COMMON)
-
-
 DDPG = LearningConfig(gradient_clip=0.0, algorithm="ddpg", **COMMON)
 SAC = LearningConfig(gradient_clip=0.0, algorithm="sac", target_tau=0.02, **COMMON)
 TORQUE = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)

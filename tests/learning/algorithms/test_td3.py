@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import replace
-
-import numpy as np
 import pytest
 import torch
 
-from benchmarks.local_update import LocalUpdate
-from rtagent.learning.algorithms.actor_critic import TARGET_TAU
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.shared_update import SharedUpdate
 
-from .actor_critics import B, batch, generator, gradient, in_turn, learning, network, pair
+from .actor_critics import batch, generator, gradient, in_turn, learning, network, pair
 
 
 def test_without_its_turn_the_actor_has_no_gradient() -> None:
@@ -33,33 +27,6 @@ def test_target_actions_are_smoothed_by_the_generator_s_noise() -> None:
         made = TD3(network("td3"), learning("td3", target_noise=0.2), generator(seed))
         found.append(made.compute_gradient(batch(terminal=0.0))[0])
     assert found[0] == found[1] != found[2]
-
-
-def test_actor_and_targets_follow_in_their_turn() -> None:
-    update = LocalUpdate(network("td3"), learning("td3", policy_delay=3))
-    algorithm = update.algorithm
-    assert isinstance(algorithm, TD3)
-    before = copy.deepcopy(algorithm.target.state_dict())
-    bias = "critics.heads.1.4.bias"
-    for seed in range(3):
-        assert torch.equal(algorithm.target.state_dict()[bias], before[bias])
-        actor = torch.cat([p.detach().flatten() for p in algorithm.network.actor.parameters()])
-        critic = algorithm.network.state_dict()[bias].clone()
-        update.step(batch(seed))
-        now = torch.cat([p.detach().flatten() for p in algorithm.network.actor.parameters()])
-        assert torch.equal(actor, now) == (seed < 2)
-        assert not torch.equal(critic, algorithm.network.state_dict()[bias])
-    wanted = torch.lerp(before[bias], algorithm.network.state_dict()[bias], TARGET_TAU)
-    torch.testing.assert_close(algorithm.target.state_dict()[bias], wanted)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_not_applied(bad: float) -> None:
-    (update,) = in_turn(1, "td3")
-    before = update.state.current.weights.copy()
-    assert not update.step(replace(batch(), rewards=torch.full((B,), bad))).finite
-    np.testing.assert_array_equal(update.state.current.weights, before)
-    assert update.step(batch(1)).finite
 
 
 def turn(update: SharedUpdate, seed: int) -> bool:

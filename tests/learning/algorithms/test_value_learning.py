@@ -44,25 +44,19 @@ def network(algorithm: str = "dqn", seed: int = 0, *, norm: bool = True) -> nn.M
     return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), *middle, *last)
 
 
-def batch(seed: int = 0, reward: float = 1.0, *, terminal: bool = True) -> Batch:
+def batch(seed: int = 0, reward: float = 1.0) -> Batch:
     rng = torch.Generator().manual_seed(seed)
     return Batch(
         observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
         actions=torch.randint(0, 2, (COUNT,), generator=rng), rewards=torch.full((COUNT,), reward),
         discounts=torch.full((COUNT,), 0.9),
         next_observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
-        terminals=torch.full((COUNT,), terminal), weights=torch.ones(COUNT),
+        terminals=torch.ones(COUNT, dtype=torch.bool), weights=torch.ones(COUNT),
     )
 
 
 def private(algorithm: str = "dqn", **values: Any) -> SharedUpdate:
     return SharedUpdate.private(network(algorithm), learning(algorithm, **values))
-
-
-def target_of(update: SharedUpdate) -> torch.Tensor:
-    """Of the weights that have been applied."""
-    update.refresh()
-    return update.algorithm.target.state_dict()["4.weight"].clone()
 
 
 def pair(algorithm: str, **values: Any) -> Algorithm:
@@ -88,16 +82,16 @@ def expected_td_loss(algorithm: str, made: Algorithm, data: Batch) -> torch.Tens
     """Each algorithm in one line, out of the tested losses."""
     online, target = made.network, made.target
     common = (data.rewards, data.discounts)
-    ahead = target(data.next_observations)
+    next_values = target(data.next_observations)
     if algorithm == "c51":
         support = torch.linspace(-3.0, 3.0, ATOMS)
-        masses = c51_targets(*common, ahead, data.terminals, support)
+        masses = c51_targets(*common, next_values, data.terminals, support)
         return c51_loss(online(data.observations), data.actions, masses, data.weights)[0]
     if algorithm == "double-dqn":
         chosen_by = online(data.next_observations)
-        targets = double_dqn_targets(*common, chosen_by, ahead, data.terminals)
+        targets = double_dqn_targets(*common, chosen_by, next_values, data.terminals)
     else:
-        targets = dqn_targets(*common, ahead, data.terminals)
+        targets = dqn_targets(*common, next_values, data.terminals)
     return huber_loss(online(data.observations), data.actions, targets, data.weights)[0]
 
 
@@ -106,8 +100,8 @@ def expected_td_loss(algorithm: str, made: Algorithm, data: Batch) -> torch.Tens
 def test_the_gradient_is_that_of_the_algorithm(algorithm: str, margin: float) -> None:
     made = pair(algorithm, demonstration_margin=margin)
     data = replace(
-        batch(3, reward=0.2, terminal=False), weights=torch.linspace(0.1, 1.0, COUNT),
-        demonstrated=torch.arange(COUNT) % 2 == 0,
+        batch(3, reward=0.2), weights=torch.linspace(0.1, 1.0, COUNT),
+        demonstrated=torch.arange(COUNT) % 2 == 0, terminals=torch.arange(COUNT) % 3 == 0,
     )
     loss, errors = made.compute_gradient(data)
     found = gradient(made.network)
@@ -121,53 +115,6 @@ def test_the_gradient_is_that_of_the_algorithm(algorithm: str, margin: float) ->
     assert all(p.grad is None for p in made.target.parameters())
 
 
-def test_the_algorithms_differ() -> None:
-    data = batch(3, reward=0.2, terminal=False)
-    single, double = pair("dqn"), pair("double-dqn")
-    assert single.compute_gradient(data)[0] != double.compute_gradient(data)[0]
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_bfloat16_gives_nearly_the_same_gradient(algorithm: str) -> None:
-    data = batch(3, reward=0.2, terminal=False)
-    found = []
-    for precision in ("float32", "bfloat16"):
-        made = pair(algorithm, precision=precision)
-        made.compute_gradient(data)
-        found.append(gradient(made.network))
-    full, low = found
-    assert low.dtype == torch.float32
-    assert len(low) == len(full)
-    assert float((low - full).norm()) < 0.05 * float(full.norm())
-
-
-def test_a_gradient_replaces_the_one_before() -> None:
-    made, data = pair("dqn"), batch(0)
-    made.compute_gradient(data)
-    first = gradient(made.network)
-    made.compute_gradient(batch(1, reward=-1.0))
-    made.compute_gradient(data)
-    torch.testing.assert_close(gradient(made.network), first)
-
-
-def test_a_sample_without_weight_teaches_nothing() -> None:
-    made, data = pair("dqn"), batch(0)
-    made.compute_gradient(replace(data, weights=torch.zeros(COUNT)))
-    assert not gradient(made.network).any()
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_bootstrapping_stops_at_terminal_states_only(algorithm: str) -> None:
-    made = pair(algorithm)
-    other = made.target.state_dict()
-    ended, cut = batch(0), batch(0, terminal=False)
-    before = [made.compute_gradient(data)[0] for data in (ended, cut)]
-    made.target.load_state_dict({name: 3 * value for name, value in other.items()})
-    after = [made.compute_gradient(data)[0] for data in (ended, cut)]
-    assert after[0] == before[0]
-    assert after[1] != before[1]
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_priorities_know_nothing_of_the_margin(algorithm: str) -> None:
     data = replace(batch(3), demonstrated=torch.ones(COUNT, dtype=torch.bool))
@@ -175,13 +122,6 @@ def test_priorities_know_nothing_of_the_margin(algorithm: str) -> None:
     without, with_margin = plain.compute_gradient(data), above.compute_gradient(data)
     assert with_margin[0] > without[0]
     assert torch.equal(with_margin[1], without[1])
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_where_nothing_is_demonstrated_a_margin_changes_nothing(algorithm: str) -> None:
-    plain, above = pair(algorithm), pair(algorithm, demonstration_margin=0.7)
-    assert plain.compute_gradient(batch(3))[0] == above.compute_gradient(batch(3))[0]
-    assert torch.equal(gradient(plain.network), gradient(above.network))
 
 
 # ---- learning alone
@@ -232,29 +172,9 @@ def test_it_learns_the_value_of_a_certain_reward(algorithm: str, precision: str)
     assert all(p.dtype == torch.float32 for p in update.algorithm.network.parameters())
 
 
-def test_the_target_follows_in_its_period() -> None:
-    update = private()
-    before = target_of(update)
-    for seed in range(4):
-        update.step(batch(seed))
-    assert torch.equal(target_of(update), before)
-    update.step(batch(4))
-    found = target_of(update)
-    assert torch.equal(found, update.algorithm.network.state_dict()["4.weight"])
-    assert not torch.equal(before, found)
-
-
-def test_the_target_follows_softly() -> None:
-    update = private(target_tau=0.25)
-    before = target_of(update)
-    update.step(batch(0))
-    found, online = target_of(update), update.algorithm.network.state_dict()["4.weight"]
-    torch.testing.assert_close(found, 0.75 * before + 0.25 * online)
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
+def test_a_gradient_that_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
     update = private(algorithm)
     update.step(batch(0))
     before = update.state.current.weights.copy()
@@ -263,9 +183,3 @@ def test_what_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
     np.testing.assert_array_equal(update.state.current.weights, before)
     assert update.step(batch(2)).finite
     assert np.isfinite(update.state.current.weights).all()
-
-
-def test_the_gradient_is_clipped() -> None:
-    update = private(gradient_clip=1e-3)
-    assert update.step(batch(0, reward=100.0)).norm > 1e-3
-    assert float(update.slope.norm()) == pytest.approx(1e-3, rel=1e-2)

@@ -87,7 +87,7 @@ def test_weights_are_those_of_this_batch(buffer: BatchBuffer) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_who_has_lost_a_frame_is_told(replay: Replay, buffer: BatchBuffer, shift: int) -> None:
+def test_lost_transitions_are_returned(replay: Replay, buffer: BatchBuffer, shift: int) -> None:
     serials = np.array([50, 100, 150])
     frames = replay.index.get(serials).frame
     replay._ring.stamps[int(frames[1]) - 2] = -1

@@ -70,7 +70,7 @@ def test_a_smaller_size_is_not_asked_for_as_if_it_were_a_large_one() -> None:
 
 
 @pytest.mark.parametrize("room", [ALWAYS, 10**5, 10**6, 10**7])
-def test_who_climbs_into_the_limit_is_refused_before_it_is_reached(room: int) -> None:
+def test_a_size_beyond_the_limit_is_refused_before_it_is_run(room: int) -> None:
     machine = Machine(KERNELS_BYTES + room)
     size = 1 << 20
     # As a learner does.
@@ -85,7 +85,7 @@ def test_who_climbs_into_the_limit_is_refused_before_it_is_reached(room: int) ->
     assert EACH * 2 * size + 4 * ALWAYS > room
 
 
-def test_what_was_refused_is_asked_for_again() -> None:
+def test_a_refused_size_is_asked_for_again() -> None:
     machine = Machine()
     machine.memory.measure(32)
     machine.limit = KERNELS_BYTES

@@ -55,7 +55,7 @@ def test_all_columns_of_serials_that_have_gone_round(columns: Columns) -> None:
     check(out, columns, serials)
 
 
-def test_it_looks_anew_each_time(columns: Columns) -> None:
+def test_each_run_reads_the_index_again(columns: Columns) -> None:
     serials, out = np.arange(5), Transitions(5, columns[1].dtype)
     look_up = prepare_look_up(*columns, serials, out)
     look_up.run()

@@ -1,7 +1,7 @@
-"""What learners are given of pending actions is what the decisions saw, in a world in virtual time.
+"""Learners are given the pending actions that the decisions saw, in a world in virtual time.
 
-Several processes think for random times, each deposits for a tick of its own choice; promises are
-broken, come late and are re-used, and episodes end both ways.
+Several inference processes take random times, and each deposits its action for a tick of its own
+choice; promises are broken, come late and are re-used, and episodes terminate or are truncated.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ UNKNOWN = [-1, -1, -1, -1]
 
 
 @dataclass
-class Thinker:
-    """An inference process: when it is done, and with which frame it is busy."""
+class Inference:
+    """An inference process: the frame that it computes on, and the tick at which it is done."""
 
     frame: int = -1
     done: int = -1
@@ -45,12 +45,12 @@ class Thinker:
 
 @dataclass
 class World:
-    """Rings, slots, and what happened.
+    """Rings, slots, and a record of what happened.
 
     Attributes:
-        seen: by frame, what the inference on it was told; if there were several, all.
-        executed: by tick.
-        ends: last ticks of episodes, and how they ended.
+        seen: by frame, the pending actions that each inference on it was given.
+        executed: the executed action of each tick.
+        ends: last ticks of episodes, and their flags.
     """
 
     frames: FrameRing
@@ -61,15 +61,15 @@ class World:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-def lived(seed: int, thinkers: int = 4) -> World:
-    """A run of so many ticks."""
+def played(seed: int) -> World:
+    """A run of `TICKS` ticks with four inference processes."""
     world = World(
         FrameRing.private(BLUEPRINT, CAPACITY), Ledger.private(BLUEPRINT, CAPACITY),
         ActionSlots.private(BLUEPRINT),
     )
     assert PENDING is not None
     rng, reader = np.random.default_rng(seed), PendingReader(PENDING, world.ledger, world.slots)
-    arbiter, workers = Arbiter(), [Thinker() for _ in range(thinkers)]
+    arbiter, workers = Arbiter(), [Inference() for _ in range(4)]
     start = episode = 0
     for tick in range(TICKS):
         choice = arbiter.choose(tick, world.slots)
@@ -100,19 +100,19 @@ def lived(seed: int, thinkers: int = 4) -> World:
     return world
 
 
-def told(vectors: torch.Tensor) -> list[list[int]]:
-    """Back from what a network is given, (B, width)."""
+def decoded(vectors: torch.Tensor) -> list[list[int]]:
+    """The pending actions that a network's inputs (B, width) encode."""
     one_hot = vectors.reshape(len(vectors), 4, 3)
     return torch.where(one_hot.sum(2) > 0, one_hot.argmax(2), -1).tolist()
 
 
 def check(world: World, batch: Batch) -> None:
-    """Compare a batch with what was seen, or executed where nobody looked."""
+    """Compare a batch with the actions that inferences saw, or that were executed later."""
     assert batch.pending is not None
     assert batch.next_pending is not None
     rows = zip(
         batch.frames.tolist(), batch.next_observations[:, 0, 0].int().tolist(),
-        batch.terminals.tolist(), told(batch.pending), told(batch.next_pending), strict=True,
+        batch.terminals.tolist(), decoded(batch.pending), decoded(batch.next_pending), strict=True,
     )
     for frame, following, terminal, pending, next_pending in rows:
         assert pending in world.seen[frame]
@@ -126,7 +126,7 @@ def check(world: World, batch: Batch) -> None:
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_way: str) -> None:
-    world = lived(seed)
+    world = played(seed)
     learning = LearningConfig(n_step=n_step)
     replay = Replay(world.frames, world.ledger, learning)
     while replay.refresh():
@@ -136,9 +136,9 @@ def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_
     check(world, batch)
 
 
-def test_it_is_not_what_was_executed() -> None:
+def test_pending_actions_are_not_always_executed() -> None:
     """Otherwise the ledger's own actions would do."""
-    world = lived(0)
+    world = played(0)
     broken = sum(
         any(a >= 0 and a != b for a, b in zip(seen, world.executed[frame + 1 :], strict=False))
         for frame, several in world.seen.items() for seen in several
@@ -146,9 +146,9 @@ def test_it_is_not_what_was_executed() -> None:
     assert broken > 10
 
 
-def test_after_truncation_it_is_what_was_executed() -> None:
+def test_after_truncation_pending_actions_are_the_executed_ones() -> None:
     """By the last decisions of truncated episodes alone."""
-    world = lived(3)
+    world = played(3)
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
     while replay.refresh():
         pass
@@ -166,8 +166,8 @@ def test_after_truncation_it_is_what_was_executed() -> None:
     assert cut_off > 3
 
 
-def test_rollouts_give_it_too() -> None:
-    world = lived(1)
+def test_rollouts_give_the_same_pending_actions() -> None:
+    world = played(1)
     rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"), print)
     rollouts._next_tick = 0
     rollouts.refresh()

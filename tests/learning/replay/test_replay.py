@@ -25,8 +25,8 @@ EPISODE = 25
 GAMMA = 0.9
 
 
-class Passing:
-    """Stands for the pixels of a ring; something happens while they are copied."""
+class ChangingFrames:
+    """In the place of a ring's pixels: something happens in the middle of a copy."""
 
     def __init__(self, frames: np.ndarray, happens: Callable[[], None]) -> None:
         self._frames, self._happens = frames, happens
@@ -48,7 +48,7 @@ def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
     def arrange(happens: Callable[[], None]) -> None:
         def prepare(*args: Any) -> Gather:
             gather = Gather(*args)
-            gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
+            gather._frames = ChangingFrames(gather._frames, happens)  # type: ignore[assignment]
             return gather
 
         for user in ("batch", "replay"):
@@ -136,7 +136,7 @@ def check(batch: Any, n_step: int = 2) -> None:
 
 @pytest.mark.parametrize("ticks", [60, 1000])
 @pytest.mark.parametrize("n_step", [1, 2, 4, 7])
-def test_batches_hold_what_happened(ticks: int, n_step: int, world: World) -> None:
+def test_batches_hold_the_played_transitions(ticks: int, n_step: int, world: World) -> None:
     replay = world.replay(n_step=n_step)
     rng = np.random.default_rng(0)
     drawn: set[int] = set()
@@ -155,7 +155,7 @@ def test_batches_hold_what_happened(ticks: int, n_step: int, world: World) -> No
 
 
 @pytest.mark.parametrize(("discount", "power"), [("ticks", 3), ("decisions", 1)])
-def test_what_gamma_counts_is_configured(discount: str, power: int, world: World) -> None:
+def test_gamma_counts_the_configured_unit(discount: str, power: int, world: World) -> None:
     """A decision for every third tick, each tick with a reward of 1."""
     for tick in range(200):
         source = Source.DEFAULT if tick % 3 else Source.AGENT
@@ -192,7 +192,7 @@ def test_a_buffer_keeps_its_batch(world: World) -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 2])
-def test_what_lies_below_the_floor_is_never_sampled(
+def test_frames_below_the_floor_are_never_sampled(
     n_step: int, world: World, during_copies: Any
 ) -> None:
     frames, ledger = world.rings
@@ -268,7 +268,7 @@ def test_samples_torn_during_the_copy_are_drawn_again(
     check(batch, n_step)
 
 
-def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
+def test_there_is_no_batch_if_the_ring_keeps_losing_its_frames(
     world: World, during_copies: Any
 ) -> None:
     during_copies(lambda: world.frames.stamps.fill(-1))

@@ -24,11 +24,11 @@ CAPACITY = 512
 
 
 class Rings:
-    """A ledger and frames that are written by hand.
+    """A ledger and frames that a test writes.
 
     Attributes:
-        rollouts: what reads them.
-        events: what it has told.
+        rollouts: makes stretches of them.
+        events: that it has sent.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
@@ -62,6 +62,10 @@ class Rings:
             self.episode += 1
             self.start = self.tick
 
+    def play(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.add()
+
     def stretch(self, count: int) -> Stretch | None:
         self.rollouts.refresh()
         return self.rollouts.newest(count)
@@ -73,8 +77,7 @@ def rings(make_blueprint: Any) -> Rings:
 
 
 def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
-    for _ in range(12):
-        rings.add()
+    rings.play(12)
     found = rings.stretch(5)
     assert found is not None
     # The decision on frame 10 is not finished: its successor is not known.
@@ -86,22 +89,19 @@ def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
     np.testing.assert_allclose(found.batch.discounts, GAMMA)
 
 
-def test_no_decision_comes_twice_and_what_is_too_old_never(rings: Rings) -> None:
-    for _ in range(12):
-        rings.add()
+def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> None:
+    rings.play(12)
     assert rings.stretch(5) is not None
     assert rings.stretch(1) is None
-    for _ in range(20):
-        rings.add()
+    rings.play(20)
     found = rings.stretch(5)
     assert found is not None
     assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
     assert rings.stretch(1) is None
 
 
-def test_a_new_reader_begins_with_what_is_new(rings: Rings) -> None:
-    for _ in range(12):
-        rings.add()
+def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
+    rings.play(12)
     rings.rollouts = rings.opened()
     assert rings.stretch(1) is None
 
@@ -160,7 +160,7 @@ def test_the_longest_stretch_that_is_accepted_can_be_learned_from(rings: Rings) 
     assert found is not None
 
 
-def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
+def test_several_lost_stretches_in_a_row_are_one_event(rings: Rings) -> None:
     """Decisions that take three ticks each."""
     for tick in range(2500):
         rings.add(acted=tick % 3 == 0)
@@ -168,8 +168,7 @@ def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
     (kind, details), = rings.events
     assert kind == "stretch_lost"
     assert details == {"decisions": 250, "ticks": 752, "replay_ticks": CAPACITY}
-    for _ in range(260):
-        rings.add()
+    rings.play(260)
     assert rings.stretch(250) is not None
     for tick in range(800):
         rings.add(acted=tick % 3 == 0)
@@ -197,8 +196,7 @@ def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
     algorithm: Any = EachTwice()
     batches = OnPolicyBatches(rings.rollouts, algorithm, prepare, np.random.default_rng(0))
     assert batches.take(2, 0.0) is None
-    for _ in range(6):
-        rings.add()
+    rings.play(6)
     frames = []
     assert not batches.stretch_is_done
     while (batch := batches.take(2, 0.0)) is not None:
@@ -217,8 +215,7 @@ def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -
     batches = OnPolicyBatches(
         rings.rollouts, algorithm, lambda stretch: stretch.batch, np.random.default_rng(0)
     )
-    for _ in range(6):
-        rings.add()
+    rings.play(6)
     taken = [batches.take(size, 0.0) for size in (2, 1, 1, 2)]
     assert [None if each is None else each.frames.tolist() for each in taken] == [
         [0, 2], [1], [3], [0, 2],
@@ -226,8 +223,7 @@ def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -
 
 
 def test_parts_are_copies(rings: Rings) -> None:
-    for _ in range(6):
-        rings.add()
+    rings.play(6)
     found = rings.stretch(4)
     assert found is not None
     part = part_of(found.batch, np.array([2, 0]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,9 @@ from rtagent.learning.replay.powers import SMALLEST_ERROR
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.sampling import Drawn, Prioritized
 from rtagent.learning.replay.transitions import DecisionIndex
-from rtagent.memory.arena import Arena, private_memory
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
-from rtagent.memory.robust_lock import RobustLock
 from tests.rows import private_rings, write_row
 
 CAPACITY = 200
@@ -29,28 +25,12 @@ ALPHA = 0.7
 LEARNING = LearningConfig(n_step=1, prioritized=True, priority_exponent=ALPHA)
 
 
-@pytest.fixture
-def lock() -> Iterator[RobustLock]:
-    arena = Arena("test", 1)
-    found = RobustLock(arena.handle)
-    yield found
-    found.close()
-    arena.close()
-
-
-@pytest.fixture
-def make_priorities(lock: RobustLock) -> Callable[[], Priorities]:
-    """Makes views of one tree."""
-    memory = private_memory(Priorities.size(CAPACITY))
-    Priorities.format(memory)
-    return lambda: Priorities(memory, CAPACITY, lock, VirtualClock())
-
-
 class World:
     """Rings of one long episode, and the priorities that learners share."""
 
-    def __init__(self, rings: tuple[FrameRing, Ledger], tree: Any) -> None:
-        self.rings, self.make_priorities = rings, tree
+    def __init__(self, rings: tuple[FrameRing, Ledger]) -> None:
+        self.rings = rings
+        self.priorities = Priorities.private(CAPACITY, VirtualClock())
 
     def play(self, start: int, stop: int) -> None:
         frames, ledger = self.rings
@@ -59,14 +39,14 @@ class World:
             write_row(ledger, tick)
 
     def learner(self, ticks: int = 0, *, uniform: bool = False) -> Replay:
-        """One that has seen all, after so many ticks."""
+        """A learner's replay that has taken in all rows, after so many ticks."""
         self.play(self.rings[1].newest + 1, ticks)
-        return caught_up(Replay(*self.rings, LEARNING, None if uniform else self.make_priorities()))
+        return caught_up(Replay(*self.rings, LEARNING, None if uniform else self.priorities))
 
 
 @pytest.fixture
-def world(make_blueprint: Any, make_priorities: Any) -> World:
-    return World(private_rings(make_blueprint((1,), "float32", 1), CAPACITY), make_priorities)
+def world(make_blueprint: Any) -> World:
+    return World(private_rings(make_blueprint((1,), "float32", 1), CAPACITY))
 
 
 def caught_up(replay: Replay) -> Replay:
@@ -80,6 +60,13 @@ def sampled(replay: Replay, count: int, seed: int = 0, beta: float = 1.0) -> Bat
     batch = replay.sample(count, np.random.default_rng(seed), beta)
     assert batch is not None
     return batch
+
+
+def drawn_from(world: World, places: np.ndarray) -> dict[int, float]:
+    """The frames that the priorities give for some places, and their priorities."""
+    drawn = world.priorities.draw(places)
+    assert drawn is not None
+    return dict(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True))
 
 
 def shares(replay: Replay, rng: np.random.Generator, batches: int = 400) -> dict[int, float]:
@@ -150,7 +137,7 @@ def test_learners_share_errors_but_not_their_position(world: World) -> None:
     assert set(sampled(caught_up(one), 64).frames.tolist()) == {17, 40, 41}
 
 
-def test_what_is_lost_is_not_drawn(world: World) -> None:
+def test_lost_transitions_are_not_drawn(world: World) -> None:
     replay, rng = world.learner(150), np.random.default_rng(0)
     for ring in world.rings:
         ring.raise_floor(100)
@@ -168,29 +155,21 @@ def test_a_transition_without_its_frame_is_given_up(world: World) -> None:
     replay.update_priorities(as_batch(replay, np.array([20])), torch.tensor([1e9]))
     world.rings[0].stamps[20] = -1
     assert not {19, 20} & set(sampled(replay, 16).frames.tolist())
-    assert 20 not in world.make_priorities().draw(np.zeros(1000))[0]
+    assert 20 not in drawn_from(world, np.zeros(1000))
 
 
 def test_errors_that_are_not_finite_change_nothing(world: World) -> None:
     replay = world.learner(42)
     errors = torch.tensor([float("nan"), float("inf"), 2.0])
     replay.update_priorities(as_batch(replay, np.array([3, 4, 5])), errors)
-    frames, values = world.make_priorities().draw(np.full(400, 0.5))
-    found = dict(zip(frames.tolist(), values.tolist(), strict=True))
+    found = drawn_from(world, np.full(400, 0.5))
     assert found[3] == found[4] == 1.0
     assert found[5] == pytest.approx((2.0 + SMALLEST_ERROR) ** ALPHA)
 
 
-def test_an_exponent_of_zero_is_uniform(make_priorities: Any) -> None:
-    priorities = make_priorities()
-    priorities.advance(np.arange(10), 0)
-    Prioritized(priorities, 0.0).update(np.arange(3), np.array([0.0, 5.0, 1e9]))
-    assert set(priorities.draw(np.zeros(100))[1].tolist()) == {1.0}
-
-
 def test_nothing_to_draw_is_none(world: World) -> None:
     index = DecisionIndex(10, world.rings[1].dtype["action"], 0.9, 1)
-    sampler, rng = Prioritized(world.make_priorities(), ALPHA), np.random.default_rng(0)
+    sampler, rng = Prioritized(world.priorities, ALPHA), np.random.default_rng(0)
     assert sampler.draw(4, index, rng) is None
 
 
@@ -202,10 +181,3 @@ def test_a_draw_is_mended_in_place() -> None:
     assert drawn.priorities.tolist() == [0.8, 0.2, 0.9]
     drawn.put(np.array([1]), Drawn(np.array([-1]), np.array([0.7]), known=False))
     assert not drawn.known
-
-
-def test_a_transition_without_an_error_is_not_given_up() -> None:
-    told: list[np.ndarray] = []
-    shared: Any = SimpleNamespace(update=lambda frames, priorities: told.append(priorities))
-    Prioritized(shared, 0.5).update(np.array([3, 4]), np.array([0.0, -0.25]))
-    np.testing.assert_allclose(told[0], [1e-3, (0.25 + 1e-6) ** 0.5])

@@ -19,7 +19,7 @@ CAPACITY = 60
     st.integers(0, 10**12),
     st.integers(0, 10**12),
 )
-def test_finds_what_is_there_and_nothing_else(steps: list[int], start: int, first: int) -> None:
+def test_finds_all_frames_and_no_others(steps: list[int], start: int, first: int) -> None:
     frames = start + np.cumsum(steps)
     serials = first + np.arange(len(frames))
     column = np.full(CAPACITY, -1)

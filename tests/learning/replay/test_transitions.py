@@ -226,26 +226,6 @@ def test_default_ticks_belong_to_the_decision_before() -> None:
     ]
 
 
-@pytest.mark.parametrize("n_step", [1, 3, 10])
-@pytest.mark.parametrize("seed", range(5))
-def test_how_often_it_decides_does_not_change_what_a_state_is_worth(seed: int, n_step: int) -> None:
-    """With a reward of 1 at every tick, R + discount * V = V = 1 / (1 - gamma), for any delays."""
-    rows = random_ledger(np.random.default_rng(seed), 300)
-    rows["reward"] = 1.0
-    index = DecisionIndex(1000, DTYPE["action"], 0.9, n_step)
-    index.feed(rows)
-    found = [each for each in contents(index) if not each[5]]
-    assert len({discount for _, _, _, discount, _, _ in found}) > 1
-    for _, _, reward, discount, _, _ in found:
-        assert reward + discount * 10.0 == pytest.approx(10.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("delay", [1, 6])
-def test_with_a_decision_for_every_tick_both_units_are_the_same(delay: int) -> None:
-    rows = ledger(*[(tick, max(tick - delay, -1), tick % 7, 0, 0) for tick in range(60)])
-    assert transitions(rows, 4) == transitions(rows, 4, "decisions")
-
-
 @pytest.mark.parametrize(
     ("n_step", "frames"), [(1, [5, 10, 15]), (9, [5, 10]), (10, [10, 15]), (15, [15]), (99, [])]
 )
@@ -256,13 +236,6 @@ def test_as_many_decisions_as_fit_into_the_ticks(n_step: int, frames: list[int])
     found = transitions(rows, n_step)
     assert [each[4] for each in found] == frames
     assert [each[3] for each in found] == [0.5 ** (frame - 5 * i) for i, frame in enumerate(frames)]
-
-
-@pytest.mark.parametrize(("flag", "terminal"), [(TERMINATED, True), (TRUNCATED, False)])
-def test_the_decision_that_runs_into_the_end(flag: int, terminal: bool) -> None:
-    """It is terminal, but after truncation it bootstraps from the last frame."""
-    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, flag))
-    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, terminal)]
 
 
 @pytest.mark.parametrize("flag", [TRUNCATED, TERMINATED, 0])
@@ -279,34 +252,6 @@ def test_the_end_of_a_delayed_episode_is_as_late_as_its_last_action(flag: int, n
     assert [each[3] for each in found] == [0.5**ticks for ticks in left]
     terminal = bool(flag & TERMINATED)
     assert [each[5] for each in found] == [False] * (44 - n_step) + [terminal] * n_step
-
-
-def test_actions_from_the_old_episode_are_not_decisions_of_the_new() -> None:
-    rows = ledger(
-        (0, -1, 0, 0, 0), (1, 0, 1, 0, TERMINATED), (2, 1, 5, 1, 0), (3, 1, 5, 1, 0),
-        (4, 2, 1, 1, 0), (5, 3, 1, 1, 0),
-    )
-    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, True), (2, 104, 1.0, 0.5, 3, False)]
-
-
-def test_a_restart_without_a_flag_ends_like_a_truncation() -> None:
-    rows = ledger((0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 1, 0), (3, 2, 1, 1, 0))
-    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, False)]
-
-
-def test_nothing_crosses_a_missing_row() -> None:
-    rows = ledger(
-        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (3, 2, 7, 0, 0), (4, 3, 2, 0, 0), (5, 4, 2, 0, 0)
-    )
-    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, False), (3, 104, 2.0, 0.5, 4, False)]
-
-
-def test_an_action_from_an_older_frame_is_no_new_decision() -> None:
-    rows = ledger(
-        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, -1, 1, 0, 0), (3, 2, 1, 0, 0),
-        (4, 1, 1, 0, 0), (5, 2, 1, 0, 0), (6, 5, 1, 0, 0),
-    )
-    assert transitions(rows) == [(0, 101, 1.5, 0.25, 2, False), (2, 103, 1.75, 0.125, 5, False)]
 
 
 @pytest.mark.parametrize("pieces", [1, 6])
@@ -330,12 +275,9 @@ def test_an_action_from_the_future_is_no_decision() -> None:
     assert transitions(rows) == [(0, 101, 1.75, 0.125, 3, False)]
 
 
-def test_rewards_that_are_not_finite_are_skipped_and_counted() -> None:
+def test_returns_that_are_not_finite_are_left_out() -> None:
     rows = ledger(*[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)])
-    index = DecisionIndex(100, DTYPE["action"], 0.5, 3)
-    index.feed(rows)
-    assert index.skipped == 3
-    assert [each[0] for each in contents(index)] == [0, 1, 5, 6, 7]
+    assert [each[0] for each in transitions(rows, 3)] == [0, 1, 5, 6, 7]
 
 
 def test_forgetting_is_by_frame() -> None:
