@@ -49,7 +49,7 @@ WIDTH = 2
 NOISE = 0.1
 """TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
 INFERENCE_S = UPDATE_S = 1e-4
-"""In virtual time: a stretch is learned from before the next tick."""
+"""In virtual time: a rollout is learned from before the next tick."""
 
 
 @dataclass(frozen=True)

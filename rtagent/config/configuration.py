@@ -138,7 +138,7 @@ class Config(Section):
         if rollout * 2 > capacity:
             raise ValueError(
                 f"learning.rollout = {rollout} is more than half of replay.capacity = {capacity}: "
-                "a stretch could be lost before it is learned from"
+                "a rollout could be lost before it is learned from"
             )
         self.require(f"{algorithm}, which learns from what its policy has just done", {
             "learning.where": ["here"], "learning.prioritized": [False],

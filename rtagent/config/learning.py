@@ -23,7 +23,7 @@ from rtagent.config.section import (
 )
 
 A2C_DEFAULTS = {"rollout": 32, "publish_every": 1}
-"""A stretch gives a2c one update, so it needs many: with 512 decisions in each, and every tenth
+"""A rollout gives a2c one update, so it needs many: with 512 decisions in each, and every tenth
 published, it would act for 5,120 decisions by the same weights."""
 
 
@@ -108,13 +108,13 @@ class LearningConfig(Section):
     """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
     minus the number of an action's components."""
     rollout: int = Field(512, ge=2, le=1_000_000)
-    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order. At most
+    """ppo, a2c: decisions of a rollout; each rollout is new, and learned from in order. At most
     half of replay.capacity. If it is not set, 32 for a2c."""
     epochs: int = Field(4, ge=1, le=1000)
-    """ppo: how many times a stretch is gone through, in batches of at most batch_size; a2c makes
+    """ppo: how many times a rollout is gone through, in batches of at most batch_size; a2c makes
     one update of all its decisions."""
     clip: float = Field(0.2, gt=0.0, lt=1.0)
-    """ppo: how far the probability of an action may move in one stretch, relatively."""
+    """ppo: how far the probability of an action may move in one rollout, relatively."""
     trace: float = Field(0.95, ge=0.0, le=1.0)
     """ppo, a2c: lambda, per decision; 0: advantages look one decision ahead, 1: to the end."""
     entropy: float = Field(0.01, ge=0.0)
@@ -155,7 +155,7 @@ class LearningConfig(Section):
     not clipped."""
     publish_every: int = Field(10, ge=1)
     """Updates between two publications of the weights. If it is not set, 1 for a2c. ppo and a2c
-    publish after the last update of a stretch, too."""
+    publish after the last update of a rollout, too."""
     updates_per_tick: float = Field(
         0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update")
     )
@@ -169,7 +169,7 @@ class LearningConfig(Section):
 
     @property
     def on_policy(self) -> bool:
-        """Whether the algorithm learns from what the policy has just done, a stretch at a time."""
+        """Whether the algorithm learns from what the policy has just done, a rollout at a time."""
         return self.algorithm in ("ppo", "a2c")
 
     @property

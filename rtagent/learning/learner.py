@@ -32,7 +32,7 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
-from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.learning.replay.sequences import SequenceReplay, blank
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate, loss_scale_of
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
@@ -168,10 +168,10 @@ class Learner:
         if isinstance(algorithm, PolicyGradient):
             rollouts = Rollouts(world.frames, world.ledger, self._learning, self._context.event)
 
-            def prepare(stretch: Stretch) -> Batch:
+            def prepare(rollout: Rollout) -> Batch:
                 # Advantages are computed with the newest weights.
                 self._update.refresh()
-                return algorithm.prepare(stretch)
+                return algorithm.prepare(rollout)
 
             return OnPolicyBatches(rollouts, algorithm, prepare, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)
@@ -272,8 +272,8 @@ class Learner:
         try:
             self._finish(computed.gradient)
             batches = self._prefetcher
-            if isinstance(batches, OnPolicyBatches) and batches.stretch_is_done:
-                # So that acting uses all that was learned from this stretch in the next one.
+            if isinstance(batches, OnPolicyBatches) and batches.rollout_is_done:
+                # So that acting uses all that was learned from this rollout in the next one.
                 self._update.publish_if_newer()
         finally:
             self._turns.leave()

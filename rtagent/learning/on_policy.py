@@ -13,52 +13,52 @@ import torch
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.look_up import Ints
-from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.learning.replay.rollouts import Rollout, Rollouts
 
 
 class OnPolicyBatches:
-    """Cuts stretches into the batches of their updates.
+    """Cuts rollouts into the batches of their updates.
 
     Args:
         rollouts: used by nobody else.
         algorithm: decides which decisions each update is for.
-        prepare: loads the newest weights, and lets the algorithm prepare a stretch.
+        prepare: loads the newest weights, and lets the algorithm prepare a rollout.
         rng: source of randomness.
     """
 
     def __init__(
-        self, rollouts: Rollouts, algorithm: PolicyGradient, prepare: Callable[[Stretch], Batch],
+        self, rollouts: Rollouts, algorithm: PolicyGradient, prepare: Callable[[Rollout], Batch],
         rng: np.random.Generator,
     ) -> None:
         self._rollouts, self._algorithm, self._prepare = rollouts, algorithm, prepare
         self._rng = rng
-        self._stretch: Batch | None = None
+        self._rollout: Batch | None = None
         self._parts: deque[Ints] = deque()
 
     @property
-    def stretch_is_done(self) -> bool:
-        """Whether the batch taken last was the last one of its stretch."""
-        return self._stretch is not None and not self._parts
+    def rollout_is_done(self) -> bool:
+        """Whether the batch taken last was the last one of its rollout."""
+        return self._rollout is not None and not self._parts
 
     def take(self, count: int, timeout: float, beta: float = 1.0) -> Batch | None:
-        """The next batch, of at most `count` transitions; None until the next stretch is complete.
+        """The next batch, of at most `count` transitions; None until the next rollout is complete.
 
         It never waits, and has no importance weights, so `timeout` and `beta` are not used.
         """
         if not self._parts:
             self._rollouts.refresh()
-            decisions = self._algorithm.stretch_for(count)
-            stretch = self._rollouts.newest(decisions)
-            if stretch is None:
+            decisions = self._algorithm.rollout_length(count)
+            rollout = self._rollouts.newest(decisions)
+            if rollout is None:
                 return None
-            self._stretch = self._prepare(stretch)
+            self._rollout = self._prepare(rollout)
             self._parts.extend(self._algorithm.updates_of(decisions, count, self._rng))
-        assert self._stretch is not None
+        assert self._rollout is not None
         part = self._parts.popleft()
         if len(part) > count:
-            # The batch size has been reduced since the stretch was cut.
+            # The batch size has been reduced since the rollout was cut.
             self._parts.appendleft(part[count:])
-        return part_of(self._stretch, part[:count])
+        return part_of(self._rollout, part[:count])
 
     def close(self) -> None:
         """Does nothing, for there is no thread to end."""

@@ -11,7 +11,7 @@ GRAVE = frozenset({
 NOTABLE = frozenset({
     "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
     "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
-    "remote_lost", "stretch_lost",
+    "remote_lost", "rollout_lost",
 })
 
 

@@ -69,7 +69,7 @@ const SENTENCES = {
     if (e.skipped) return `Demonstrations were not loaded: ${e.skipped}`;
     return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
   },
-  stretch_lost: (e) => `${e.source} lost a stretch of ${plain(e.decisions)} decisions: it took `
+  rollout_lost: (e) => `${e.source} lost a rollout of ${plain(e.decisions)} decisions: it took `
     + `${plain(e.ticks)} ticks, and the replay keeps ${plain(e.replay_ticks)}`,
   remote_lost: (e) => `The policy server gives no actions: ${e.reason}`,
   remote_answers: (e) => `The policy server at ${e.address} gives actions`,
@@ -85,7 +85,7 @@ const GRAVE = new Set([
 const NOTABLE = new Set([
   "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
   "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
-  "remote_lost", "stretch_lost",
+  "remote_lost", "rollout_lost",
 ]);
 
 const MARKED = {

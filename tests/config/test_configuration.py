@@ -182,7 +182,7 @@ def test_r3_asks_for_as_many_good_episodes_as_its_paper() -> None:
     assert R3Config().target_episodes == 10
 
 
-def test_a2c_has_short_stretches_unless_others_are_set() -> None:
+def test_a2c_has_short_rollouts_unless_others_are_set() -> None:
     found = LearningConfig(algorithm="a2c")
     assert (found.rollout, found.publish_every) == (32, 1)
     assert LearningConfig(algorithm="ppo").rollout == LearningConfig().rollout == 512
@@ -194,7 +194,7 @@ def test_a2c_has_short_stretches_unless_others_are_set() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "size"), [("dqn", 100), ("ppo", 64), ("a2c", 64), ("auto", 100)]
 )
-def test_no_update_is_of_more_than_a_stretch_and_one_of_a2c_of_all(
+def test_no_update_is_of_more_than_a_rollout_and_one_of_a2c_of_all(
     algorithm: str, size: int
 ) -> None:
     assert LearningConfig(algorithm=algorithm, batch_size=100, rollout=64).update_size == size

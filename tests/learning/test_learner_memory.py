@@ -68,7 +68,7 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, limit_batches: Limit)
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
 
 
-def test_a_stretch_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
+def test_a_rollout_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:
     run = start(ticks=60, algorithm="a2c", rollout=16, batch_size=4)
 
     def on_beat(count: int) -> None:

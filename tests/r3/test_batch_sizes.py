@@ -17,7 +17,7 @@ def test_fixed_modes(mode: str, size: int) -> None:
         assert life.size == size
 
 
-def test_an_update_of_a2c_is_a_stretch_where_it_fits_into_memory() -> None:
+def test_an_update_of_a2c_is_a_rollout_where_it_fits_into_memory() -> None:
     life = Life("off")
     life.change_settings(learning={"algorithm": "a2c", "rollout": 512})
     assert life.size == 512

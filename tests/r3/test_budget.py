@@ -56,7 +56,7 @@ def test_the_smallest_replay_is_twice_what_learning_needs(
 
 
 @pytest.mark.parametrize(("algorithm", "least"), [("ppo", 6000), ("a2c", 6000), ("dqn", 512)])
-def test_on_policy_the_smallest_replay_holds_two_stretches(algorithm: str, least: int) -> None:
+def test_on_policy_the_smallest_replay_holds_two_rollouts(algorithm: str, least: int) -> None:
     assert sizes(10_000, algorithm=algorithm, rollout=3000).least_ticks == least
 
 

@@ -139,7 +139,7 @@ def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
     assert daemon.used <= 275 * MIB
 
 
-def test_batches_of_a2c_have_the_memory_of_a_stretch() -> None:
+def test_batches_of_a2c_have_the_memory_of_a_rollout() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.desired = with_changes(
         daemon.desired, learning={"algorithm": "a2c", "rollout": 256, "batch_size": 8}

@@ -70,12 +70,12 @@ def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
     assert 16 <= np.median(sizes[len(sizes) // 2 :]) <= 64
 
 
-def test_on_policy_learning_finds_its_stretches() -> None:
+def test_on_policy_learning_finds_its_rollouts() -> None:
     ppo = ("learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5")
     assert pole(*ppo, "learning.processes=1").updates > 10
 
 
-def test_a_stretch_is_acted_by_all_that_was_learned_from_the_last_one() -> None:
+def test_a_rollout_is_acted_by_all_that_was_learned_from_the_last_one() -> None:
     found = pole(
         "learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5",
         "learning.processes=1", "learning.publish_every=100000",
@@ -84,7 +84,7 @@ def test_a_stretch_is_acted_by_all_that_was_learned_from_the_last_one() -> None:
     assert len(np.unique(found.rows["weights_version"])) > 4
 
 
-def test_a2c_acts_by_new_weights_after_every_short_stretch() -> None:
+def test_a2c_acts_by_new_weights_after_every_short_rollout() -> None:
     found = pole("learning.algorithm=a2c", "inference.processes=5", "learning.processes=1")
     # The first frames of an episode are answered too late to be decisions.
     assert found.updates >= 0.6 * len(found.rows) / A2C_DEFAULTS["rollout"] > 9

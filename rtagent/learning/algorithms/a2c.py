@@ -1,6 +1,6 @@
 """A2C (Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783).
 
-The synchronous variant: one update for each stretch, from all its decisions at once. With V-trace
+The synchronous variant: one update for each rollout, from all its decisions at once. With V-trace
 it is the learner of IMPALA (arXiv 1802.01561, section 4.2).
 """
 
@@ -17,8 +17,8 @@ from rtagent.learning.replay.look_up import Ints
 class A2C(PolicyGradient):
     """Gradients of A2C, see `PolicyGradient`."""
 
-    def stretch_for(self, batch_size: int) -> int:
-        # One update takes the whole stretch, and memory may have reduced the batch size.
+    def rollout_length(self, batch_size: int) -> int:
+        # One update takes the whole rollout, and memory may have reduced the batch size.
         return batch_size
 
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:

@@ -1,6 +1,6 @@
 """What PPO and A2C have in common: a policy that is improved on its newest decisions.
 
-A stretch is the newest decisions, in the order in which they were executed. The ledger gives the
+A rollout is the newest decisions, in the order in which they were executed. The ledger gives the
 executed actions, and the probabilities that the acting policy gave them. The default behaviour has
 no probability and needs none: to learning it is part of how the world answers the last decision.
 """
@@ -21,13 +21,13 @@ from rtagent.learning.algorithms.vtrace import vtrace
 from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.look_up import Ints
-from rtagent.learning.replay.rollouts import Stretch
+from rtagent.learning.replay.rollouts import Rollout
 from rtagent.policy.actor_critic import ActorValue
 from rtagent.policy.heads import of_actions
 from rtagent.policy.inputs import Inputs
 
 PASS = 256
-"""States in one forward pass over a stretch."""
+"""States in one forward pass over a rollout."""
 
 
 class PolicyGradient(Algorithm):
@@ -40,21 +40,21 @@ class PolicyGradient(Algorithm):
         self.parts = [network.actor, network.value]
         self._learning = learning
 
-    def stretch_for(self, batch_size: int) -> int:
-        """How many decisions a stretch has, given the batch size of an update."""
+    def rollout_length(self, batch_size: int) -> int:
+        """How many decisions a rollout has, given the batch size of an update."""
         return self._learning.rollout
 
     @abstractmethod
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
-        """The updates of a stretch of `count` decisions: positions of at most `batch_size` each."""
+        """The updates of a rollout of `count` decisions: positions of at most `batch_size` each."""
 
     @abstractmethod
     def _policy_loss(self, log_probabilities: Tensor, batch: Batch) -> Tensor:
         """The loss of the policy, whose log probabilities of the executed actions are (B,)."""
 
-    def prepare(self, stretch: Stretch) -> Batch:
-        """The stretch with advantages, targets and log probabilities by the current weights."""
-        batch = stretch.batch
+    def prepare(self, rollout: Rollout) -> Batch:
+        """The rollout with advantages, targets and log probabilities by the current weights."""
+        batch = rollout.batch
         with torch.no_grad(), computing(self.precision, self.device):
             # V-trace is a loop of steps with few numbers each, which the processor does faster.
             logits = self._in_passes(self.network.actor, batch.inputs).cpu()
@@ -63,8 +63,8 @@ class PolicyGradient(Algorithm):
         current = of_actions(logits.log_softmax(dim=1), batch.actions)
         discounts = batch.discounts.where(~batch.terminals, torch.zeros_like(batch.discounts))
         targets, advantages = vtrace(
-            values, next_values, batch.rewards, discounts, current - stretch.log_probabilities,
-            stretch.continues, self._learning.trace,
+            values, next_values, batch.rewards, discounts, current - rollout.log_probabilities,
+            rollout.continues, self._learning.trace,
         )
         return replace(batch, log_probabilities=current, advantages=advantages, targets=targets)
 

@@ -1,6 +1,6 @@
 """PPO (Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347).
 
-Each stretch is learned from several times. Clipping limits how far the policy may go from the
+Each rollout is learned from several times. Clipping limits how far the policy may go from the
 learner's policy before the first of these updates; V-trace corrects for the distance between that
 policy and the older policy that acted. So the age of the acting weights takes nothing from the
 clipping range.
@@ -15,14 +15,14 @@ from torch import Tensor
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.look_up import Ints
-from rtagent.learning.replay.rollouts import Stretch
+from rtagent.learning.replay.rollouts import Rollout
 
 
 class PPO(PolicyGradient):
     """Gradients of PPO, see `PolicyGradient`."""
 
-    def prepare(self, stretch: Stretch) -> Batch:
-        batch = super().prepare(stretch)
+    def prepare(self, rollout: Rollout) -> Batch:
+        batch = super().prepare(rollout)
         advantages = batch.advantages - batch.advantages.mean()
         spread = advantages.std(correction=0)
         batch.advantages.copy_(advantages / (spread + 1e-8))

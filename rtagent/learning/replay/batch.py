@@ -42,7 +42,7 @@ class Batch:
         frames: (B,) the newest frame of each state, which identifies the transition.
         demonstrated: (B,) bool, whether the action is a demonstration; or (1,) for all.
         log_probabilities: (B,) float32 of the actions, by the policy before the updates of its
-            stretch; this and the next two are for on-policy algorithms.
+            rollout; this and the next two are for on-policy algorithms.
         advantages: (B,) float32.
         targets: (B,) float32, of the values.
         pending: (B, width) float32, the pending actions; None in a run that does not record them.

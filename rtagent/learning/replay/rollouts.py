@@ -1,8 +1,8 @@
-"""Stretches of the ledger, for on-policy algorithms.
+"""Rollouts of the ledger, for on-policy algorithms.
 
-A stretch is the newest `count` decisions whose successors are known, none of which was in a stretch
-before. Older decisions, made while the learner was busy, are left out. A stretch with a
-demonstration, which is not the policy's decision, is left out. So is a stretch that takes more
+A rollout is the newest `count` decisions whose successors are known, none of which was in a rollout
+before. Older decisions, made while the learner was busy, are left out. A rollout with a
+demonstration, which is not the policy's decision, is left out. So is a rollout that takes more
 ticks than the replay keeps, as may happen if decisions are rare.
 """
 
@@ -24,7 +24,7 @@ from rtagent.memory.ledger import Ledger, Rows
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Rollout:
     """Consecutive decisions, in the order of their execution.
 
     Attributes:
@@ -39,7 +39,7 @@ class Stretch:
 
 
 class Rollouts:
-    """Makes stretches of the rows that come after it was created.
+    """Cuts the rows that come after its creation into rollouts.
 
     Args:
         frames: the shared frames.
@@ -75,8 +75,8 @@ class Rollouts:
             self._index.feed(rows)
             self._keep_probabilities(rows)
 
-    def newest(self, count: int) -> Stretch | None:
-        """The next stretch, valid until the next call; None while there is none."""
+    def newest(self, count: int) -> Rollout | None:
+        """The next rollout, valid until the next call; None while there is none."""
         _, end = self._index.span
         if end - self._learned < count:
             return None
@@ -92,18 +92,18 @@ class Rollouts:
             return None
         continues = np.zeros(count, np.bool_)
         continues[:-1] = (found.next_frame[:-1] == found.frame[1:]) & ~found.terminal[:-1]
-        return Stretch(
+        return Rollout(
             self._buffer.batch(None), torch.tensor(known, dtype=torch.float32),
             torch.from_numpy(continues),
         )
 
     def _report_loss(self, frames: Ints, *, lost: bool) -> None:
-        """Send an event for the first of several stretches in a row that are lost."""
+        """Send an event for the first of several rollouts in a row that are lost."""
         if lost and not self._lost_before:
             ring = self._ring
             oldest = max(ring.floor, ring.newest + 1 - ring.capacity)
             self._event(
-                "stretch_lost", decisions=len(frames), ticks=ring.newest + 1 - int(frames[0]),
+                "rollout_lost", decisions=len(frames), ticks=ring.newest + 1 - int(frames[0]),
                 replay_ticks=ring.newest + 1 - oldest,
             )
         self._lost_before = lost

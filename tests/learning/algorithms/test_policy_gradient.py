@@ -19,7 +19,7 @@ from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.vtrace import vtrace
 from rtagent.learning.on_policy import part_of
 from rtagent.learning.replay.batch import Batch
-from rtagent.learning.replay.rollouts import Stretch
+from rtagent.learning.replay.rollouts import Rollout
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import ActorValue, acting_part, build_learned
@@ -147,7 +147,7 @@ def make(name: str, seed: int = 0, **values: Any) -> PolicyGradient:
     return made
 
 
-def stretch(made: PolicyGradient, seed: int) -> Stretch:
+def rollout(made: PolicyGradient, seed: int) -> Rollout:
     """Single decisions of the policy itself; an action is worth what is observed at its place."""
     rng = torch.Generator().manual_seed(seed)
     observations = torch.rand(T, 1, 3, generator=rng)
@@ -161,7 +161,7 @@ def stretch(made: PolicyGradient, seed: int) -> Stretch:
         weights=torch.ones(T), frames=np.arange(T),
     )
     chosen = logarithms[torch.arange(T), actions]
-    return Stretch(batch, chosen, torch.zeros(T, dtype=torch.bool))
+    return Rollout(batch, chosen, torch.zeros(T, dtype=torch.bool))
 
 
 @BOTH
@@ -171,7 +171,7 @@ def test_it_learns_what_to_do(name: str) -> None:
     rng, rewards = np.random.default_rng(0), []
     for seed in range(60):
         update.refresh()
-        played = stretch(update.algorithm, seed)  # type: ignore[arg-type]
+        played = rollout(update.algorithm, seed)  # type: ignore[arg-type]
         rewards.append(float(played.batch.rewards.mean()))
         algorithm = update.algorithm
         assert isinstance(algorithm, PolicyGradient)
@@ -194,17 +194,17 @@ def test_an_epoch_has_every_decision_once() -> None:
     assert whole.tolist() == list(range(T))
 
 
-def test_how_long_a_stretch_is() -> None:
-    assert make("ppo", rollout=64).stretch_for(16) == 64
-    assert make("a2c", rollout=64).stretch_for(16) == 16
+def test_how_long_a_rollout_is() -> None:
+    assert make("ppo", rollout=64).rollout_length(16) == 64
+    assert make("a2c", rollout=64).rollout_length(16) == 16
 
 
 @BOTH
 def test_the_gradient_is_that_of_the_algorithm(name: str) -> None:
     made = make(name, entropy=0.3)
-    played = stretch(made, 5)
+    played = rollout(made, 5)
     # Weights that acted and that learn are not the same.
-    other = Stretch(played.batch, played.log_probabilities - 0.2, played.continues)
+    other = Rollout(played.batch, played.log_probabilities - 0.2, played.continues)
     batch = made.prepare(other)
     torch.testing.assert_close(batch.log_probabilities, played.log_probabilities)
     # The ratio is e^0.2, which V-trace cuts to 1.

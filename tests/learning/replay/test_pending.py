@@ -171,9 +171,9 @@ def test_rollouts_give_the_same_pending_actions() -> None:
     rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"), print)
     rollouts._next_tick = 0
     rollouts.refresh()
-    stretch = rollouts.newest(64)
-    assert stretch is not None
-    check(world, stretch.batch)
+    rollout = rollouts.newest(64)
+    assert rollout is not None
+    check(world, rollout.batch)
 
 
 def test_an_empty_batch_has_the_shapes() -> None:

@@ -1,4 +1,4 @@
-"""Stretches of the ledger: the newest decisions, in order, each once, with their probabilities."""
+"""Rollouts of the ledger: the newest decisions, in order, each once, with their probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rtagent.config import LearningConfig
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.learning.on_policy import OnPolicyBatches, part_of
-from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
@@ -27,7 +27,7 @@ class Rings:
     """A ledger and frames that a test writes.
 
     Attributes:
-        rollouts: makes stretches of them.
+        rollouts: makes rollouts of them.
         events: that it has sent.
     """
 
@@ -66,7 +66,7 @@ class Rings:
         for _ in range(ticks):
             self.add()
 
-    def stretch(self, count: int) -> Stretch | None:
+    def rollout(self, count: int) -> Rollout | None:
         self.rollouts.refresh()
         return self.rollouts.newest(count)
 
@@ -78,7 +78,7 @@ def rings(make_blueprint: Any) -> Rings:
 
 def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
     rings.play(12)
-    found = rings.stretch(5)
+    found = rings.rollout(5)
     assert found is not None
     # The decision on frame 10 is not finished: its successor is not known.
     assert found.batch.frames.tolist() == [5, 6, 7, 8, 9]
@@ -91,25 +91,25 @@ def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
 
 def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> None:
     rings.play(12)
-    assert rings.stretch(5) is not None
-    assert rings.stretch(1) is None
+    assert rings.rollout(5) is not None
+    assert rings.rollout(1) is None
     rings.play(20)
-    found = rings.stretch(5)
+    found = rings.rollout(5)
     assert found is not None
     assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
-    assert rings.stretch(1) is None
+    assert rings.rollout(1) is None
 
 
 def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
     rings.play(12)
     rings.rollouts = rings.opened()
-    assert rings.stretch(1) is None
+    assert rings.rollout(1) is None
 
 
 def test_default_actions_belong_to_the_decision_before(rings: Rings) -> None:
     for acted in (True, True, False, False, True, True, True):
         rings.add(acted=acted)
-    found = rings.stretch(3)
+    found = rings.rollout(3)
     assert found is not None
     assert found.batch.frames.tolist() == [0, 3, 4]
     np.testing.assert_allclose(found.batch.rewards, [1 + GAMMA + GAMMA**2, 1, 1], rtol=1e-6)
@@ -123,7 +123,7 @@ def test_an_action_executed_twice_is_one_decision(rings: Rings) -> None:
     rings.add(observed=0, log_probability=-0.25)
     rings.add()
     rings.add()
-    found = rings.stretch(2)
+    found = rings.rollout(2)
     assert found is not None
     assert found.batch.frames.tolist() == [0, 2]
     np.testing.assert_allclose(found.log_probabilities, [-0.25, -3 / 64])
@@ -133,7 +133,7 @@ def test_an_action_executed_twice_is_one_decision(rings: Rings) -> None:
 def test_a_chain_ends_with_its_episode(rings: Rings, flag: int) -> None:
     for tick in range(10):
         rings.add(flags=flag if tick == 4 else 0)
-    found = rings.stretch(7)
+    found = rings.rollout(7)
     assert found is not None
     # Frame 4 was seen by nobody: the next episode begins with frame 5.
     assert found.batch.frames.tolist() == [0, 1, 2, 3, 5, 6, 7]
@@ -144,10 +144,10 @@ def test_a_chain_ends_with_its_episode(rings: Rings, flag: int) -> None:
 def test_demonstrations_are_not_the_policy_s(rings: Rings) -> None:
     for tick in range(6):
         rings.add(worker=-1 if tick == 3 else 0)
-    assert rings.stretch(4) is None
+    assert rings.rollout(4) is None
 
 
-def test_the_longest_stretch_that_is_accepted_can_be_learned_from(rings: Rings) -> None:
+def test_the_longest_rollout_that_is_accepted_can_be_learned_from(rings: Rings) -> None:
     longest = CAPACITY // 2
     for rollout in (longest, longest + 1):
         with nullcontext() if rollout == longest else pytest.raises(UserError):
@@ -155,56 +155,56 @@ def test_the_longest_stretch_that_is_accepted_can_be_learned_from(rings: Rings) 
                 "learning": {"algorithm": "ppo", "learning_starts": 1, "rollout": rollout},
                 "replay": {"capacity": CAPACITY},
             })
-    while (found := rings.stretch(longest)) is None and not rings.events:
+    while (found := rings.rollout(longest)) is None and not rings.events:
         rings.add()
     assert found is not None
 
 
-def test_several_lost_stretches_in_a_row_are_one_event(rings: Rings) -> None:
+def test_several_lost_rollouts_in_a_row_are_one_event(rings: Rings) -> None:
     """Decisions that take three ticks each."""
     for tick in range(2500):
         rings.add(acted=tick % 3 == 0)
-        assert rings.stretch(250) is None
+        assert rings.rollout(250) is None
     (kind, details), = rings.events
-    assert kind == "stretch_lost"
+    assert kind == "rollout_lost"
     assert details == {"decisions": 250, "ticks": 752, "replay_ticks": CAPACITY}
     rings.play(260)
-    assert rings.stretch(250) is not None
+    assert rings.rollout(250) is not None
     for tick in range(800):
         rings.add(acted=tick % 3 == 0)
-        assert rings.stretch(250) is None
+        assert rings.rollout(250) is None
     assert len(rings.events) == 2
 
 
 class EachTwice:
-    """An algorithm that goes through a stretch of four twice."""
+    """An algorithm that goes through a rollout of four twice."""
 
-    def stretch_for(self, batch_size: int) -> int:
+    def rollout_length(self, batch_size: int) -> int:
         return 4
 
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Any]:
         return [np.arange(count)[k::2] for k in (0, 1, 0, 1)]
 
 
-def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
+def test_a_rollout_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
     prepared = []
 
-    def prepare(stretch: Stretch) -> Any:
-        prepared.append(stretch)
-        return stretch.batch
+    def prepare(rollout: Rollout) -> Any:
+        prepared.append(rollout)
+        return rollout.batch
 
     algorithm: Any = EachTwice()
     batches = OnPolicyBatches(rings.rollouts, algorithm, prepare, np.random.default_rng(0))
     assert batches.take(2, 0.0) is None
     rings.play(6)
     frames = []
-    assert not batches.stretch_is_done
+    assert not batches.rollout_is_done
     while (batch := batches.take(2, 0.0)) is not None:
         frames.append(batch.frames.tolist())
         assert batch.observations[:, 0, 0].tolist() == frames[-1]
         # What is one for all stays one for all.
         assert batch.advantages.shape == (1,)
-        assert batches.stretch_is_done == (len(frames) == 4)
+        assert batches.rollout_is_done == (len(frames) == 4)
     assert frames == [[0, 2], [1, 3]] * 2
     assert len(prepared) == 1
     batches.close()
@@ -213,7 +213,7 @@ def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
 def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -> None:
     algorithm: Any = EachTwice()
     batches = OnPolicyBatches(
-        rings.rollouts, algorithm, lambda stretch: stretch.batch, np.random.default_rng(0)
+        rings.rollouts, algorithm, lambda rollout: rollout.batch, np.random.default_rng(0)
     )
     rings.play(6)
     taken = [batches.take(size, 0.0) for size in (2, 1, 1, 2)]
@@ -224,7 +224,7 @@ def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -
 
 def test_parts_are_copies(rings: Rings) -> None:
     rings.play(6)
-    found = rings.stretch(4)
+    found = rings.rollout(4)
     assert found is not None
     part = part_of(found.batch, np.array([2, 0]))
     found.batch.observations.zero_()
