@@ -104,7 +104,7 @@ def _status_text(clients: int, fps: float, figures: Figures) -> str:
     faults = {
         "withheld": figures.withheld, "left out": figures.left_out, "malformed": figures.malformed,
         "refused": figures.refused, "turned away": figures.turned_away,
-        "sent away": figures.broken + figures.silent + figures.failed,
+        "disconnected": figures.broken + figures.silent + figures.failed,
     }
     parts = [f"{clients} client{'' if clients == 1 else 's'}, {fps:.1f} frames per second each"]
     return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])

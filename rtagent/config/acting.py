@@ -67,7 +67,7 @@ class PolicyConfig(Section):
     """A converted model acts only if at least this share of its actions on recent frames is what
     torch chooses in float32."""
     engine_frames: int = Field(100, ge=1, le=10_000)
-    """Recent frames on which this agreement is checked."""
+    """Recent frames on which this agreement is checked; fewer if the replay keeps fewer."""
     engine_share: float = Field(0.1, gt=0.0, le=1.0)
     """Largest share of a core that conversion may take. Where weights are published more often than
     they can be converted, the newest ones are, when their turn comes."""

@@ -36,7 +36,7 @@ from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.networks import head_of
 from rtagent.policy.pretrained import PretrainedPolicy
-from rtagent.processes.worker import WorkerContext
+from rtagent.processes.worker import Leaving, WorkerContext
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
     Deposit,
@@ -60,10 +60,6 @@ before it has not granted is taken at its beginning."""
 
 RECENT_TICKS = 64
 """Newest rows of the ledger in which the newest frame that was acted on is looked for."""
-
-
-class Leaving(Exception):
-    """The process has been told to leave."""
 
 
 class Driver:

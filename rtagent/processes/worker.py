@@ -74,6 +74,10 @@ class Assignment:
     run_dir: Path = Path()
 
 
+class Leaving(Exception):
+    """Ends the work of a process that has been told to leave."""
+
+
 @dataclass
 class WorkerContext(Generic[Own]):
     """What the function of a worker may use.

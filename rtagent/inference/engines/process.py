@@ -29,15 +29,11 @@ from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.networks import head_of, support_of
 from rtagent.processes.scheduling import prefer_acting, step_back
-from rtagent.processes.worker import WorkerContext
+from rtagent.processes.worker import Leaving, WorkerContext
 
 LOOK_S = 0.05
 """Seconds between two looks for new weights."""
 NO_MODEL = np.zeros(0, np.uint8)
-
-
-class Leaving(Exception):
-    """The process has been told to leave."""
 
 
 class Converter:

@@ -11,7 +11,8 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, PolicyConfig
 from rtagent.inference.engines.choice import Converted
-from rtagent.inference.engines.process import Converter, Leaving
+from rtagent.inference.engines.process import Converter
+from rtagent.processes.worker import Leaving
 from rtagent.inference.engines.registry import Candidate
 from rtagent.memory.arena import private_memory
 from rtagent.memory.engine_models import EngineModels
