@@ -12,13 +12,13 @@ from rtagent.clock import VirtualClock
 from rtagent.config import Config, PolicyConfig
 from rtagent.inference.engines.choice import Converted
 from rtagent.inference.engines.process import Converter
-from rtagent.processes.worker import Leaving
 from rtagent.inference.engines.registry import Candidate
 from rtagent.memory.arena import private_memory
 from rtagent.memory.engine_models import EngineModels
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.processes.worker import Leaving
 from tests.conftest import make_blueprint
 
 FRAMES = 10
