@@ -180,9 +180,12 @@ def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
     learning = whole_steps(config.learning).model_copy(update={"precision": precision})
     update = SharedUpdate.private(network, learning)
     if isinstance(update.algorithm, RecurrentValueLearning):
+        policy = config.policy
+        setting = f"policy.network = {policy.network!r}"
+        if policy.factory is not None:
+            setting = f"policy.factory = {policy.factory!r}"
         raise UserError(
-            f"policy.network = {config.policy.network!r}: a step of a recurrent network cannot be "
-            "placed; choose another network"
+            f"{setting}: a step of a recurrent network cannot be placed; choose another network"
         )
     if not isinstance(update.algorithm, Placeable):
         raise UserError(

@@ -291,9 +291,6 @@ class ConverterRecord(WorkerRecord):
     conversion_ns: int
 
 
-
-
-
 _PLACES: dict[str, tuple[type[WorkerRecord], int]] = {
     "environment": (EnvironmentRecord, 1),
     "learner": (LearnerRecord, MAX_LEARNERS),

@@ -285,6 +285,7 @@ def test_a_plan_is_measured_beside_that_for_one_core() -> None:
 @pytest.mark.parametrize(("setting", "message"), [
     ("learning.algorithm=a2c", "a step of a2c cannot be placed: those of dqn, "),
     ("policy.network=lstm", "policy.network = 'lstm': a step of a recurrent network cannot be"),
+    ("policy.factory=tests.faulty.carrying:LastSeen", "policy.factory = 'tests.faulty.carrying:"),
 ])
 def test_a_step_that_cannot_be_placed_is_refused(setting: str, message: str) -> None:
     config = _config(setting)

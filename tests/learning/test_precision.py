@@ -14,6 +14,7 @@ from torch import nn
 
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig, Precision
 from rtagent.learning import state as states
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
     LONG_S,
@@ -140,6 +141,19 @@ def test_backward_runs_in_the_precision_of_forward_and_the_head_in_float32() -> 
     assert dtypes.pop("values") == (torch.float32, [torch.float32])
     assert set(map(str, dtypes.values())) == {str((torch.float16, [torch.float16]))}
     assert {each.dtype for each in network.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("case", ["double-dqn", "td3", "sac"])
+def test_every_pass_runs_in_the_precision(case: str) -> None:
+    made, dtypes = update(case, "bfloat16"), set()
+    assert isinstance(made.algorithm, Placeable)
+    for network in made.algorithm.networks:
+        for name, layer in network.named_modules():
+            if isinstance(layer, nn.Conv2d) or name.endswith("hidden"):
+                layer.register_forward_hook(lambda *call: dtypes.add(call[2].dtype))
+    made.refresh()
+    made.compute(batch(case), 0, whole=True)
+    assert dtypes == {torch.bfloat16}
 
 
 def test_small_gradients_survive_float16() -> None:

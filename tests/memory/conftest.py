@@ -58,12 +58,21 @@ def overtaken() -> Iterator[Callable[[np.ndarray, Callable[[], object]], np.ndar
     """Makes a view of an array: something happens as soon as its next read has copied."""
     coming: list[Callable[[], object]] = []
 
+    def copied(values: np.ndarray) -> Any:
+        found = np.array(values)
+        if coming:
+            coming.pop()()
+        return found
+
     class View(np.ndarray):
         def __getitem__(self, key: Any) -> Any:
-            found = np.array(np.asarray(self)[key])
-            if coming:
-                coming.pop()()
-            return found
+            # A slice copies nothing; its `copy` does.
+            if isinstance(key, slice):
+                return super().__getitem__(key)
+            return copied(np.asarray(self)[key])
+
+        def copy(self, *_: Any) -> Any:
+            return copied(np.asarray(self))
 
     def make(array: np.ndarray, during: Callable[[], object]) -> np.ndarray:
         coming.append(during)

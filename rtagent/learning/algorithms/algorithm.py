@@ -61,7 +61,7 @@ class Algorithm(ABC):
             acting: whether the acting part gets a gradient; always True if `delay` is 1.
 
         Returns:
-            The loss, and the absolute error of each sample (B,).
+            The loss, and the error of each sample (B,), not negative.
         """
 
 
@@ -78,7 +78,7 @@ class Placeable(Algorithm):
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """The networks that compute in a step; a layer has the same name in all of them."""
+        """The networks that compute in a step; a layer has one name in all that have it."""
         return self.network, self.target
 
 

@@ -30,7 +30,8 @@ class Rollout:
     Attributes:
         batch: the T transitions, from each decision to the next.
         log_probabilities: (T,) float32, of the actions by the policy that acted.
-        continues: (T,) bool, whether a transition leads to the state of the next transition.
+        continues: (T,) bool, whether a transition leads to the state of the next transition; not if
+            it is terminal.
     """
 
     batch: Batch
