@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import Results
+from rtagent.telemetry.learning_curve import moving_mean
 
 EPISODES = 20
 COLOURS = ("tab:blue", "tab:red")
@@ -26,8 +27,7 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
         for trial in results.trials:
             curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", [])).T
             if len(curve):
-                ends = range(1, curve.shape[1] + 1)
-                smooth = [curve[1][max(0, end - EPISODES) : end].mean() for end in ends]
+                smooth = moving_mean(curve[1], EPISODES)
                 axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)
         point = results.point(f"return_{contender}")
         if point is not None:

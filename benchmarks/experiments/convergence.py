@@ -26,13 +26,14 @@ from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.learning import late_returns
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
+from rtagent.telemetry.learning_curve import moving_mean
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INFERENCE_S = UPDATE_S = 0.001
 """An action is executed one tick after its frame; `learning.updates_per_tick` bounds updates."""
 QUICK_MINUTES = 1.0
 LAST_EPISODES = 100
-"""That the curves are means of."""
+"""The curves are means over so many episodes."""
 SPLITS = 10_000
 PANELS_IN_A_ROW = 3
 
@@ -139,14 +140,6 @@ def reward_error(full: Floats, low: Floats) -> tuple[float, float]:
     return scale * abs(float(low.mean() - full.mean())), scale * chance
 
 
-def moving_mean(values: Sequence[float]) -> Floats:
-    """Of the last episodes, at each of them: (episodes,)."""
-    sums = np.cumsum([0.0, *values])
-    ends = np.arange(1, len(sums))
-    starts = np.maximum(0, ends - LAST_EPISODES)
-    return (sums[ends] - sums[starts]) / (ends - starts)
-
-
 def draw(results: Results, figure: Any) -> None:
     """As Fig. 11: mean and standard deviation over the seeds; the reward errors above each game."""
     games = results.values("game")
@@ -174,7 +167,7 @@ def _draw_curve(axes: Any, trials: Sequence[Any], precision: str, colour: str) -
         return
     ends_s = np.linspace(0.0, min(ends[-1] for ends, _ in curves), 200)
     means = np.array([
-        np.interp(ends_s, ends, moving_mean(returns)) for ends, returns in curves
+        np.interp(ends_s, ends, moving_mean(returns, LAST_EPISODES)) for ends, returns in curves
     ])
     middle, spread = means.mean(axis=0), means.std(axis=0)
     axes.plot(ends_s / 60.0, middle, color=colour, label=precision)

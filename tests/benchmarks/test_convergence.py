@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot
 
 from benchmarks.experiments import convergence
-from benchmarks.experiments.convergence import moving_mean, reward_error
+from benchmarks.experiments.convergence import reward_error
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.config_sources import load_config
@@ -22,13 +22,6 @@ def test_the_reward_error_is_in_percent_and_chance_takes_equal_runs_as_far() -> 
     assert reward_error(-full, -full * 1.02)[0] == pytest.approx(2.0)
     far, small = reward_error(np.full(5, 100.0), np.full(5, 50.0))
     assert (far, small <= far) == (50.0, True)
-
-
-def test_curves_are_means_of_the_last_hundred_episodes() -> None:
-    found = moving_mean([float(each) for each in range(250)])
-    assert found[0] == 0.0
-    assert found[9] == pytest.approx(4.5)
-    assert found[249] == pytest.approx(np.mean(np.arange(150, 250)))
 
 
 @pytest.mark.parametrize("game", convergence.GAMES)
