@@ -14,21 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import rtagent
-import rtagent.virtual
 from benchmarks.experiment import VIRTUAL, Experiment
-from benchmarks.learning import late_returns
+from benchmarks.learning import EXAMPLES, late_return, learn_virtually
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.telemetry.learning_curve import moving_mean
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 INFERENCE_S = UPDATE_S = 0.001
 """An action is executed one tick after its frame; `learning.updates_per_tick` bounds updates."""
 QUICK_MINUTES = 1.0
@@ -107,13 +104,12 @@ def run(game: str, minutes: float, seed: int, **_: Any) -> dict[str, Any]:
         config = rtagent.load_config(EXAMPLES / GAMES[game].example, [
             *GAMES[game].settings, f"learning.precision={precision}", "policy.precision=float32",
         ], {})
-        played = rtagent.virtual.run(
-            config, seconds=60.0 * minutes, seed=seed, inference_s=INFERENCE_S, update_s=UPDATE_S
+        found = learn_virtually(
+            config, minutes, seed=seed, inference_s=INFERENCE_S, update_s=UPDATE_S
         )
-        episodes = list(zip(played.ends_s.tolist(), played.returns.tolist(), strict=True))
         figures |= {
-            f"reward_{precision}": float(np.mean(late_returns(episodes, minutes))),
-            f"updates_{precision}": played.updates, f"curve_{precision}": episodes,
+            f"reward_{precision}": late_return(found["episodes"], minutes),
+            f"updates_{precision}": found["updates"], f"curve_{precision}": found["episodes"],
         }
     for precision in LEARNING_PRECISIONS[1:]:
         apart = figures[f"reward_{precision}"] - figures["reward_float32"]

@@ -19,7 +19,7 @@ import numpy as np
 import rtagent
 from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_returns, learn
+from benchmarks.learning import late_return, learn
 from benchmarks.paired_curves import draw_pair
 
 PUBLISH_EVERY = 16
@@ -50,7 +50,7 @@ def play(contender: str, minutes: float, seed: int) -> dict[str, Any]:
         ], {})
         run = learn(config, minutes, f"{contender}, seed {seed}: ")
     figures = {
-        "return": float(np.mean(late_returns(run["episodes"], minutes))),
+        "return": late_return(run["episodes"], minutes),
         "updates": run["updates"], "inaction": run["inaction_fraction"],
         "round_trip_ms": run["round_trip_ms"], "curve": run["episodes"],
     }

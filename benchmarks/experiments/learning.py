@@ -9,17 +9,15 @@ offline. Exploration is included. A run of each seed is expected to reach `targe
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import LAST_EPISODES, OFFLINE, learn, play
+from benchmarks.learning import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play
 from rtagent.config_sources import load_config
 from rtagent.telemetry.learning_curve import moving_mean
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 WORLDS = {
     "starfall": (None, 15.0, 0.0),
     "cartpole": (EXAMPLES / "cartpole.toml", 2.5, 150.0),

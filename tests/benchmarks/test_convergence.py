@@ -8,6 +8,7 @@ from matplotlib import pyplot
 
 from benchmarks.experiments import convergence
 from benchmarks.experiments.convergence import reward_error
+from benchmarks.learning import EXAMPLES
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.config_sources import load_config
@@ -27,7 +28,7 @@ def test_the_reward_error_is_in_percent_and_chance_takes_equal_runs_as_far() -> 
 @pytest.mark.parametrize("game", convergence.GAMES)
 def test_every_game_is_played_and_learned_by_the_algorithm_that_its_name_says(game: str) -> None:
     about = convergence.GAMES[game]
-    config = load_config(convergence.EXAMPLES / about.example, list(about.settings))
+    config = load_config(EXAMPLES / about.example, list(about.settings))
     assert game.endswith(config.learning.algorithm.upper())
 
 
