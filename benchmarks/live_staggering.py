@@ -140,7 +140,8 @@ def passed(case: Case, result: dict[str, Any]) -> bool | None:
 def main() -> int:
     """Run the cases; exit code 1 if a bar is missed."""
     parser = command_line(__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names; default: all")
+    names = [case.name for case in CASES]
+    parser.add_argument("cases", nargs="*", metavar="CASE", choices=names, help="default: all")
     parser.add_argument("--quick", action="store_true", help="a third of the time")
     args = parser.parse_args()
     chosen = [case for case in CASES if not args.cases or case.name in args.cases]
