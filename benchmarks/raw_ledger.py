@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ARENA = "/memfd:rtagent-ledger"
+ARENA = "/memfd:rtagent-"
 HEAD_BYTES = 64
 DEFAULT, AGENT, REUSED = 0, 1, 2
 ROW = np.dtype(
@@ -41,18 +41,26 @@ NANO = 1e9
 Rows = npt.NDArray[np.void]
 
 
-def ledger_file(folder: str) -> str:
-    """The link to the ledger among a process's descriptors, some of which come and go.
+def arenas(folder: str) -> dict[str, str]:
+    """The link to each arena, by its name, among the descriptors of the process that owns them.
+
+    Args:
+        folder: `/proc/PID/fd`, where descriptors come and go.
 
     Raises:
-        FileNotFoundError: the process has no ledger.
+        FileNotFoundError: the ledger is not among them.
     """
-    for name in os.listdir(folder):
+    found: dict[str, str] = {}
+    # A copy that is just being handed to a child has a higher number, and closes soon.
+    for name in sorted(os.listdir(folder), key=int):
         path = f"{folder}/{name}"
         with contextlib.suppress(FileNotFoundError):
-            if os.readlink(path).startswith(ARENA):
-                return path
-    raise FileNotFoundError(f"no ledger in {folder}")
+            target = os.readlink(path)
+            if target.startswith(ARENA):
+                found.setdefault(target.removeprefix(ARENA).partition(" ")[0], path)
+    if "ledger" not in found:
+        raise FileNotFoundError(f"no ledger in {folder}")
+    return found
 
 
 class Ledger:
@@ -68,7 +76,7 @@ class Ledger:
     """
 
     def __init__(self, supervisor: int, capacity: int) -> None:
-        descriptor = os.open(ledger_file(f"/proc/{supervisor}/fd"), os.O_RDONLY)
+        descriptor = os.open(arenas(f"/proc/{supervisor}/fd")["ledger"], os.O_RDONLY)
         try:
             size = HEAD_BYTES + capacity * ROW.itemsize
             self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
@@ -115,8 +123,7 @@ class Recount:
         rate_hz: ticks per second.
 
     Attributes:
-        slips: times the clock was anchored anew, those of a replaced environment included.
-        deaths: of the environment.
+        deaths: how often the environment died.
     """
 
     def __init__(self, ledger: Ledger, rate_hz: float) -> None:

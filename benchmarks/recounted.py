@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.agreement import Found, spread
-from benchmarks.raw_ledger import AGENT, DEFAULT, JUMP_NS, REUSED, WINDOW_S, Rows
+from benchmarks.raw_ledger import AGENT, DEFAULT, JUMP_NS, NANO, REUSED, WINDOW_S, Rows
 from benchmarks.recounted_episodes import episodes
 from benchmarks.recounted_learning import learning, r3, replay
-from benchmarks.witness import NANO, View, Witness
+from benchmarks.witness import View, Witness
 
 OWN = "only the process itself has measured it"
 ENGINE = "the process that converts networks, where there is one, alone knows"

@@ -11,8 +11,8 @@ from statistics import NormalDist
 import numpy as np
 
 from benchmarks.agreement import Found, OneOf
-from benchmarks.raw_ledger import EPISODES, Rows
-from benchmarks.witness import NANO, View
+from benchmarks.raw_ledger import EPISODES, NANO, Rows
+from benchmarks.witness import View
 
 TREND_EPISODES, LEAST_EPISODES, MOST_CHANCE = 200, 20, 0.001
 

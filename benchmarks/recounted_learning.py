@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.agreement import Between, Found
+from benchmarks.raw_ledger import NANO
 from benchmarks.witness import View, Witness
-from rtagent.clock import NANO
 from rtagent.memory.horizon import KINDS
 
 RATE_S = 5.0

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.process_figures import descendants, gone
-from benchmarks.raw_ledger import ROW, Ledger, Rows
+from benchmarks.raw_ledger import ROW, Ledger, Rows, arenas
 from rtagent.config import Config
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
@@ -37,7 +37,6 @@ EVERY_S = 0.05
 MEMORY_EVERY_S = 0.5
 """Walking through the page tables of all processes takes some milliseconds."""
 KIB = 1024
-NANO = 1e9
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Witness:
     def __init__(self, supervisor: int, capacity: int) -> None:
         self.supervisor = supervisor
         self.ledger = Ledger(supervisor, capacity)
-        self._descriptors = arenas(supervisor)
+        self._descriptors = arenas(f"/proc/{supervisor}/fd")
         self._metrics = ProcessMetrics(memoryview(self._map("metrics")))
         self._horizon = HorizonRecord(memoryview(self._map("horizon")))
         self._control = Control(memoryview(self._map("control")), Config())
@@ -223,21 +222,6 @@ class Witness:
 
     def _pages(self) -> dict[str, int]:
         return {name: os.stat(path).st_blocks * 512 for name, path in self._descriptors.items()}
-
-
-def arenas(supervisor: int) -> dict[str, str]:
-    """Path of each arena among the descriptors of its owner."""
-    folder, found, prefix = f"/proc/{supervisor}/fd", {}, "/memfd:rtagent-"
-    # A copy that is just being handed to a child has a higher number, and closes soon.
-    for name in sorted(os.listdir(folder), key=int):
-        path = f"{folder}/{name}"
-        try:
-            target = os.readlink(path)
-        except FileNotFoundError:
-            continue
-        if target.startswith(prefix):
-            found.setdefault(target.removeprefix(prefix).partition(" ")[0], path)
-    return found
 
 
 def _own_bytes(pid: int) -> int:
