@@ -112,6 +112,23 @@ class Results:
         return list(rows.values())
 
 
+def bars(axes: Any, place: int, of: int, points: Sequence[Point | None], **how: Any) -> None:
+    """Draw one of several series of bars, which stand side by side at 0, 1, ...
+
+    Args:
+        axes: to draw on.
+        place: number of the series.
+        of: how many series there are.
+        points: heights with their intervals. None leaves a bar out.
+        how: options of Matplotlib's `bar`.
+    """
+    axes.bar(
+        np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
+        [np.nan if point is None else point.mean for point in points], 0.8 / of,
+        yerr=[np.nan if point is None else point.half for point in points], **how,
+    )
+
+
 def identity(trial: Trial, seed: int | None = None) -> str:
     """Parameters and seed, by which a trial is known."""
     return json.dumps([trial["params"], trial["seed"] if seed is None else seed], sort_keys=True)

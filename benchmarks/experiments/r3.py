@@ -21,7 +21,6 @@ through again and again.
 from __future__ import annotations
 
 import contextlib
-import math
 import subprocess
 import sys
 import tempfile
@@ -35,7 +34,7 @@ from numpy.typing import NDArray
 import rtagent
 from benchmarks import r3_memory
 from benchmarks.experiment import Experiment, Results
-from benchmarks.results import Point
+from benchmarks.results import bars
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -334,14 +333,16 @@ def _draw_others(results: Results, panels: Any) -> None:
         for place, mode in enumerate(modes):
             points = [results.where(what="world", world=each, mode=mode).point(name)
                       for each in worlds]
-            _bars(axes, place, len(modes), points, color=f"C{place}", label=mode)
+            bars(axes, place, len(modes), points, capsize=2, color=f"C{place}", label=mode)
         axes.set_xticks(range(len(worlds)), worlds)
         axes.set_ylabel(label)
     panels[1].axhline(1.0, color="grey", linewidth=0.8)
     for place, handler in enumerate(r3_memory.HANDLERS):
         points = [results.where(what="memory", mode=mode, handler=handler).point("budget_percent")
                   for mode in r3_memory.MODES]
-        _bars(panels[2], place, len(r3_memory.HANDLERS), points, label=f"{handler} handler")
+        bars(
+            panels[2], place, len(r3_memory.HANDLERS), points, capsize=2, label=f"{handler} handler"
+        )
     panels[2].set_xticks(range(len(r3_memory.MODES)), r3_memory.MODES)
     panels[2].set_ylabel("of the data budget at the deadline, %")
     panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
@@ -350,14 +351,6 @@ def _draw_others(results: Results, panels: Any) -> None:
         panels[2].legend(fontsize=7)
     if results.where(what="world").trials:
         panels[0].legend(fontsize=7)
-
-
-def _bars(axes: Any, place: int, of: int, points: list[Point | None], **how: Any) -> None:
-    axes.bar(
-        np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
-        [math.nan if point is None else point.mean for point in points], 0.8 / of,
-        yerr=[math.nan if point is None else point.half for point in points], capsize=2, **how,
-    )
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 12.5))
