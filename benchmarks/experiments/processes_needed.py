@@ -19,7 +19,8 @@ import math
 import os
 import tempfile
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -210,25 +211,17 @@ def _idle_fraction(runtime: rtagent.Runtime, seconds: float) -> float:
     return float((rows["source"] != Source.AGENT).mean())
 
 
-class _daemon:
-    """A running one, with these settings."""
-
-    def __init__(self, *settings: str) -> None:
-        self._folder = tempfile.TemporaryDirectory()
+@contextmanager
+def _daemon(*settings: str) -> Iterator[rtagent.Runtime]:
+    """A daemon that runs with these settings."""
+    with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
-            f"run.state_dir={self._folder.name}", "replay.capacity=20000", "run.tensorboard=false",
+            f"run.state_dir={folder}", "replay.capacity=20000", "run.tensorboard=false",
             "learning.learning_starts=256", *settings,
         ])
-        self._runtime = rtagent.Runtime(config)
-
-    def __enter__(self) -> rtagent.Runtime:
-        runtime = self._runtime.__enter__()
-        runtime.wait_ready(120)
-        return runtime
-
-    def __exit__(self, *error: Any) -> None:
-        self._runtime.__exit__(*error)
-        self._folder.cleanup()
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(120)
+            yield runtime
 
 
 def draw(results: Results, figure: Any) -> None:
