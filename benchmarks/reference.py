@@ -19,7 +19,6 @@ spread, or above it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 
 import rtagent.virtual
+from benchmarks.command import command_line
 from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -315,12 +315,11 @@ def table(world: World, outcomes: dict[str, list[Outcome]]) -> str:
 
 def main() -> None:
     """Run every side of every seed, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, help="default: 5; with --quick 2")
     parser.add_argument("--quick", action="store_true", help="fewer seeds and steps")
     parser.add_argument("--world", choices=list(WORLDS), default="cartpole")
     parser.add_argument("--steps", type=int, help="per seed; default: as the world has it")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     world = WORLDS[options.world]
