@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+import rtagent
 from benchmarks.command import command_line
 from benchmarks.peer_world import (
     SKIPPED_S,
@@ -53,6 +54,7 @@ from benchmarks.peer_world import (
 from benchmarks.replay_contenders import peer
 from benchmarks.torchrl_server import SERVER, torchrl_server
 from rtagent.errors import UserError
+from rtagent.staggering.arbiter import Source
 
 PROCESSES = X + 1
 CHUNK = 20
@@ -64,9 +66,6 @@ SEND_AT = CHUNK // 2
 
 def ours(seconds: float) -> dict[str, float]:
     """The daemon, recounted from its ledger."""
-    import rtagent
-    from rtagent.staggering.arbiter import Source
-
     latency_s = X * TICK_S
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
@@ -310,7 +309,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Its name where child processes import it.
-    from benchmarks import peers
-
-    sys.exit(peers.main())
+    sys.exit(main())
