@@ -27,7 +27,7 @@ SETTLE_S = 3.0
 
 
 def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
-    """Updates per second, staleness and inaction over a while."""
+    """Updates per second, staleness and inaction over some seconds."""
     before = runtime.stats()
     started = time.monotonic()
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Learning curves of two contenders, seed by seed, and what their difference is."""
+"""Learning curves of two contenders, seed by seed, and the difference of their returns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COLOURS = ("tab:blue", "tab:red")
 
 
 def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: str) -> None:
-    """Draw one condition.
+    """Draw the curves of one condition.
 
     Args:
-        axes: of the panel.
-        results: of the condition, with the figures `difference` and, ending in each contender's
-            name, `return_` and `curve_`: the end (s) and the return of every episode.
-        contenders: their names.
-        title: of the condition.
+        axes: the panel to draw on.
+        results: trials of the condition. Their figures are `difference` and, for each contender,
+            `return_NAME` and `curve_NAME`: end (s) and return of every episode.
+        contenders: names of the contenders.
+        title: name of the condition.
     """
     for contender, colour in zip(contenders, COLOURS, strict=True):
         for trial in results.trials:
