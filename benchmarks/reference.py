@@ -43,13 +43,13 @@ LEARNING_STARTS = 1000
 EXPLORATION_STEPS = 5000
 EPSILON_END = 0.04
 TARGET_PERIOD = 100
-"""Updates."""
+"""Updates between two copies into the target network."""
 WIDTH = 2
-"""Of the mlp: 128 units per layer."""
+"""Width of the MLP: 128 units per layer."""
 NOISE = 0.1
 """TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
 INFERENCE_S = UPDATE_S = 1e-4
-"""In virtual time: a rollout is learned from before the next tick."""
+"""In virtual time, so short that a rollout is learned from before the next tick."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Outcome:
     Attributes:
         final: mean return of the last episodes.
         solved_at: steps until a mean return that counts as solved. If None, never.
-        seconds: what it took.
+        seconds: wall-clock time of the run.
     """
 
     final: float
@@ -97,7 +97,7 @@ class World:
 def outcome(
     returns: list[float], lengths: list[int], seconds: float, solved: float
 ) -> Outcome:
-    """Sum up the episodes of one run, in their order."""
+    """The outcome of one run, from its episodes in their order."""
     ends = np.cumsum(lengths)
     windows = np.lib.stride_tricks.sliding_window_view(np.array(returns), OVER_EPISODES)
     reached = np.flatnonzero(windows.mean(axis=1) >= solved)
@@ -168,7 +168,7 @@ def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
 
 
 def run_virtual(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
-    """One seed of ours that learns from what its policy has just done."""
+    """One seed of one of our on-policy algorithms, in virtual time."""
     clock = MonotonicClock()
     began = clock.now()
     config = world.config(algorithm, seed)
@@ -263,7 +263,7 @@ def their_on_policy(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
 
 
 def pendulum(name: str) -> World:
-    """Ours of a name and theirs on Pendulum."""
+    """An actor-critic algorithm of ours and theirs on Pendulum."""
     return World(
         f"sb3-{name}", (name,), -250.0, 15_000, 7_500, 1, pendulum_config,
         their_actor_critic(name), run_ours,
@@ -271,7 +271,7 @@ def pendulum(name: str) -> World:
 
 
 def on_policy(name: str) -> World:
-    """Ours of a name and theirs on CartPole, by our defaults."""
+    """An on-policy algorithm of ours and theirs on CartPole, by our defaults."""
     return World(
         f"sb3-{name}", (name,), 195.0, 30_000, 30_000, 1, on_policy_config,
         their_on_policy(name), run_virtual,
