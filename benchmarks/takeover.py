@@ -45,13 +45,13 @@ BLOCKS = ("no publications", "prepared in waits", "on the way")
 
 
 class OnTheWay(Weights):
-    """Never uses a wait; takes everything over at the beginning of an inference."""
+    """Takes over all weights at the beginning of an inference, and none while the driver waits."""
 
     def prepare(self, until: float) -> None:
-        """Leave it."""
+        """Do nothing."""
 
     def hurry(self, seconds: float) -> None:
-        """Take over all of it."""
+        """Take over all weights."""
         self.take_over()
 
 
