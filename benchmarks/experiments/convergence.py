@@ -42,9 +42,9 @@ class Game:
     """What is learned.
 
     Attributes:
-        example: whose settings it begins with.
-        minutes: of virtual time.
-        settings: beside those of the example.
+        example: file of `examples/` with the configuration.
+        minutes: length of a run in virtual time.
+        settings: overrides of the example's settings.
     """
 
     example: str

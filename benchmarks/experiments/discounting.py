@@ -20,7 +20,7 @@ from rtagent.staggering.figures import processes_needed
 RATE_HZ = 200.0
 TICKS = (0.8, 2, 4)
 CONTENDERS = {"sequential": "-", "staggered": "--"}
-"""And how they are drawn."""
+"""The contenders, and the line with which each is drawn."""
 DISCOUNTS = {"ticks": "tab:blue", "decisions": "tab:orange"}
 UPDATE_S = 0.002
 
@@ -36,7 +36,7 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def config_of(contender: str, ticks: float, discount: str, seed: int) -> Config:
-    """Of a run; sequential is one process beside which learning goes on."""
+    """Configuration of a run; `sequential` is one process, and learning goes on beside it."""
     alone = contender == "sequential"
     return load_config(EXAMPLES / "cartpole.toml", [
         f"inference.injected_latency_ms={1e3 * ticks / RATE_HZ}",
@@ -49,7 +49,7 @@ def config_of(contender: str, ticks: float, discount: str, seed: int) -> Config:
 def run(
     time: str, ticks: float, contender: str, discount: str, seconds: float, seed: int
 ) -> dict[str, Any]:
-    """A run; what its episodes return in the last third."""
+    """A run; its figures."""
     minutes = seconds / 60.0
     found = learn_virtually(
         config_of(contender, ticks, discount, seed), minutes, update_s=UPDATE_S

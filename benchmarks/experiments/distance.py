@@ -26,7 +26,7 @@ PUBLISH_EVERY = 16
 UPDATES_PER_TICK = 0.15
 MINUTES, QUICK_MINUTES = 8.0, 2.0
 SAME = 0.95
-"""Of the updates of one contender, the other must have made so many."""
+"""Least share of the updates of one contender that the other must have made."""
 CONTENDERS = {
     "here": (f"learning.publish_every={PUBLISH_EVERY}",),
     "link": (
@@ -76,8 +76,8 @@ def conclusion(returns: dict[str, list[float]], updates: dict[str, float]) -> st
     """What the returns say, if both have learned as often.
 
     Args:
-        returns: of every seed, by contender.
-        updates: mean number, by contender.
+        returns: returns of every seed, by contender.
+        updates: mean number of updates, by contender.
     """
     if min(updates.values()) < SAME * max(1.0, *updates.values()):
         return "nothing is concluded, as the updates are not the same"

@@ -31,7 +31,7 @@ TICKS = 5.0
 SPREAD = 1.01
 """No real inference takes exactly the injected time."""
 COUNT = 8
-"""As many ticks as an action comes late there."""
+"""Pending actions that are observed: an action comes about as many ticks late."""
 EXAMPLE = EXAMPLES / "cartpole.toml"
 CONTENDERS = {"with": COUNT, "without": 0}
 
@@ -40,12 +40,12 @@ class World(NamedTuple):
     """What is played.
 
     Attributes:
-        file: of the configuration. If None, the defaults, which play Starfall.
-        settings: `SECTION.KEY=VALUE`, of both contenders.
-        rate_hz: ticks a second.
-        minutes: of a run.
-        update_s: of virtual time: about what an update takes on one core.
-        bound: of the number of updates in virtual time, which costs the time of each.
+        file: file of the configuration. If None, the defaults, which play Starfall.
+        settings: overrides for both contenders, `SECTION.KEY=VALUE`.
+        rate_hz: ticks per second.
+        minutes: length of a run.
+        update_s: time of an update in virtual time: about what it takes on one core.
+        bound: overrides that limit the updates in virtual time, each of which is computed.
     """
 
     file: Path | None

@@ -38,7 +38,7 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 LIMIT = 0.01
 SPREAD = 0.02
 LONGEST = 1.08
-"""Of 10,000 times with that spread none is longer, in means."""
+"""Longest of 10,000 times with that spread, over their mean."""
 PERIODS = 24
 TICKS = (0.8, 2, 5, 10, 20, 40, 57, 100, 200, 400, 550)
 INJECTED = (2, 5, 10, 20, 40, 57)
@@ -203,7 +203,7 @@ def _with_processes(what: str, settings: tuple[str, ...], seconds: float) -> int
 
 
 def _idle_fraction(runtime: rtagent.Runtime, seconds: float) -> float:
-    """Of the ticks of the next seconds, those that executed no new action."""
+    """Share of the ticks of the next seconds that executed no new action."""
     ledger = runtime.world.ledger
     first = ledger.newest + 1
     clock.sleep(seconds)

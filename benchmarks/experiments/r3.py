@@ -54,7 +54,7 @@ BUSY = (1, 2)
 CHANGED = (1.5, 0.8)
 BATCH = 32
 LEAST_BATCHES = 16
-"""Of the smallest size, in a horizon: a slow learner gets more time for it."""
+"""Least batches of the smallest size in a horizon: a slow learner gets more time."""
 PANELS = (*["deadline"] * 3, "batch", "replay", "deadline", *["world"] * 2, "memory")
 """What each panel of the picture shows; without such trials it is left out."""
 ENDLESS_S = 1e7
@@ -174,7 +174,7 @@ def hogs(count: int) -> Iterator[None]:
 
 
 def horizon_settings(contender: str, deadline_s: float, budget: int) -> dict[str, Any]:
-    """Of section `r3`, save the margin, which cannot change while it runs."""
+    """Settings of section `r3`, without the margin, which cannot change while the daemon runs."""
     mode, _ = CONTENDERS[contender]
     return {"mode": mode, "deadline_s": round(deadline_s, 3), "data_budget": budget}
 
@@ -183,7 +183,7 @@ def _controlled(
     settings: list[str], contender: str, shares: tuple[float, ...], seconds: float, horizons: int,
     busy: int,
 ) -> dict[str, Any]:
-    """Measure B, then run so many horizons; those met, how long each took, what was learned."""
+    """Measure B, then run horizons: how many were met, how long each took, what was learned."""
     begin = horizon_settings("max-a", ENDLESS_S, ENDLESS) | {"margin": CONTENDERS[contender][1]}
     with running(*settings, *(f"r3.{name}={value}" for name, value in begin.items())) as runtime:
         rate = _samples_per_s(runtime, seconds)
@@ -231,7 +231,7 @@ def _samples_per_s(runtime: rtagent.Runtime, seconds: float) -> float:
 
 
 def _ends(runtime: rtagent.Runtime, horizons: int) -> list[tuple[float, Horizon]]:
-    """When the horizon under way ends, and each of so many after it; to `LOOK_S`."""
+    """Ends of the horizon under way and of so many after it, exact to `LOOK_S`."""
     record = runtime.world.horizon
     ends: list[tuple[float, Horizon]] = []
     number = record.read().number
