@@ -108,36 +108,28 @@ def outcome(
 def cartpole_config(algorithm: str, seed: int) -> Config:
     """The common settings on CartPole, as ours are called."""
     updates = (EXPLORATION_STEPS - LEARNING_STARTS) // STEPS_PER_UPDATE
-    return parse_config(
-        {
-            "env": {"id": "CartPole-v1"},
-            "policy": {
-                "network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1,
-                "epsilon_end": EPSILON_END, "epsilon_steps": updates,
-            },
-            "learning": {
-                "algorithm": algorithm, "n_step": 1, "batch_size": 64, "learning_rate": 1e-3,
-                "target_period": TARGET_PERIOD, "learning_starts": LEARNING_STARTS,
-                "publish_every": 1, "v_min": 0.0, "v_max": 100.0,
-            },
-            "replay": {"capacity": 50_000},
-            "run": {"seed": seed},
-        }
+    return _off_policy_config(
+        "CartPole-v1", algorithm, seed, {"epsilon_end": EPSILON_END, "epsilon_steps": updates},
+        {"target_period": TARGET_PERIOD, "v_min": 0.0, "v_max": 100.0},
     )
 
 
 def pendulum_config(algorithm: str, seed: int) -> Config:
     """The common settings on Pendulum, as ours are called."""
+    exploration = {"epsilon_end": NOISE, "epsilon_steps": 1}
+    return _off_policy_config("Pendulum-v1", algorithm, seed, exploration, {"gradient_clip": 0.0})
+
+
+def _off_policy_config(
+    env_id: str, algorithm: str, seed: int, policy: dict[str, Any], learning: dict[str, Any]
+) -> Config:
     return parse_config(
         {
-            "env": {"id": "Pendulum-v1"},
-            "policy": {
-                "network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1,
-                "epsilon_end": NOISE, "epsilon_steps": 1,
-            },
+            "env": {"id": env_id},
+            "policy": {"network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1, **policy},
             "learning": {
                 "algorithm": algorithm, "n_step": 1, "batch_size": 64, "learning_rate": 1e-3,
-                "learning_starts": LEARNING_STARTS, "publish_every": 1, "gradient_clip": 0.0,
+                "learning_starts": LEARNING_STARTS, "publish_every": 1, **learning,
             },
             "replay": {"capacity": 50_000},
             "run": {"seed": seed},
