@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 import rtagent
 from benchmarks import r3_memory
-from benchmarks.experiment import Experiment, Results
-from benchmarks.results import bars
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results, bars
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.experiment import Experiment, Results
-from benchmarks.results import bars
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results, bars
 from rtagent.staggering.inference_times import Slowdown
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import (
