@@ -5,7 +5,7 @@ environment ticks slowly. Shared: the default game is played at full rate beside
 inaction is counted with one learner and with two. One and two alternate within one run of the
 program, so that both see the same machine.
 
-    python -m benchmarks.learners
+    python -m benchmarks.learners [--rounds N] [--seconds S] [--json]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTLE_S = 3.0
 
 
 def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
-    """Updates per second, staleness and inaction over a while."""
+    """Updates per second, staleness and inaction over some seconds."""
     before = runtime.stats()
     started = time.monotonic()
     time.sleep(seconds)

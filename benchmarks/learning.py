@@ -1,11 +1,12 @@
-"""What experiments of learning share: a daemon that learns, and policies that do not."""
+"""What experiments of learning share: runs that learn, and policies that do not."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +15,28 @@ import rtagent
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 
+if TYPE_CHECKING:
+    from rtagent.virtual import VirtualRun
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
 LAST_EPISODES = 20
 LAST_PART = 1.0 / 3.0
 OFFLINE: dict[str, Callable[[np.random.Generator, int], int]] = {
     "random": lambda rng, actions: int(rng.integers(actions)),
     "do nothing": lambda rng, actions: 0,
 }
-"""Policies that do not look."""
+"""Policies that ignore what they observe."""
 BASELINE_EPISODES = 200
 
 
 def learn(config: Config, minutes: float, label: str | None = None) -> dict[str, Any]:
-    """Run the daemon and collect every episode: end (s), return.
+    """Run the daemon; its figures, and `episodes`: end (s) and return of each.
 
     Args:
-        config: of the run.
-        minutes: how long.
-        label: put before the line of progress, which is then printed once a minute on a line of
-            its own: several runs may go side by side.
+        config: configuration of the run.
+        minutes: length of the run.
+        label: begins each line of progress, which is then printed once a minute: several runs may
+            go on side by side. If None, one line is printed again and again.
     """
     episodes: list[tuple[float, float]] = []
     every_s, begins, ends = (60.0, label, "\n") if label else (10.0, "\r", "")
@@ -71,31 +76,44 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
 def timed(
     recent: NDArray[np.void], first_tick: int, tick_seconds: float
 ) -> list[tuple[float, float]]:
-    """End and return of each episode, in seconds since the world began.
+    """End, in seconds since the run began, and return of each episode.
 
     Args:
-        recent: as the environment's record gives them.
-        first_tick: of the run; one that begins with ticks in its replay counts on from them.
+        recent: episodes as the environment's record has them.
+        first_tick: first tick of the run; it is not 0 where the replay held ticks before.
         tick_seconds: length of a tick.
     """
     seconds = (recent["end_tick"] - first_tick) * tick_seconds
     return list(zip(seconds.tolist(), recent["return"].tolist(), strict=True))
 
 
-def late_returns(episodes: list[tuple[float, float]], minutes: float) -> list[float]:
-    """Returns of the episodes that ended in the last third.
+def learn_virtually(config: Config, minutes: float, **options: Any) -> dict[str, Any]:
+    """Like `learn`, in virtual time: `episodes`, and what `VirtualRun.figures` has."""
+    import rtagent.virtual
+
+    found = rtagent.virtual.run(config, seconds=60.0 * minutes, **options)
+    return {**found.figures(), "episodes": episodes_of(found)}
+
+
+def episodes_of(run: VirtualRun) -> list[tuple[float, float]]:
+    """End (s) and return of each episode of a run in virtual time."""
+    return list(zip(run.ends_s.tolist(), run.returns.tolist(), strict=True))
+
+
+def late_return(episodes: list[tuple[float, float]], minutes: float) -> float:
+    """Mean return of the episodes that ended in the last third of a run.
 
     Raises:
-        RuntimeError: there are none.
+        RuntimeError: no episode ended then.
     """
     returns = [value for end, value in episodes if end > 60.0 * minutes * (1.0 - LAST_PART)]
     if not returns:
         raise RuntimeError("no episode ended in the last third: play for longer")
-    return returns
+    return float(np.mean(returns))
 
 
 def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> list[float]:
-    """Returns of a policy that does not look, tick by tick, offline."""
+    """Returns of a policy of `OFFLINE`, in an environment that waits for each action."""
     adapter = open_environment(config.env)
     rng = np.random.default_rng(config.run.seed)
     actions = int(adapter.action_space.n)  # type: ignore[attr-defined]

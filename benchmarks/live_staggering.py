@@ -1,7 +1,7 @@
 """Staggering in the running system: inaction, gap CV and delay with a padded inference time.
 
 Each case runs the whole daemon (supervisor, environment, inference processes) on the wall clock,
-with the built-in game, and without a learner but for the sequential cases; the figures are
+with the built-in game; only the sequential cases have a learner. The figures are
 recounted from the tick ledger over the seconds after the warm-up. The inference time is injected:
 it is padded to the value shown. The machine's own floor, the lateness of a bare loop at the same
 rate, is printed beside them.
@@ -32,13 +32,13 @@ class Case:
     """One configuration and the bar it must pass.
 
     Attributes:
-        name: for the command line.
-        what: a few words.
-        settings: `SECTION.KEY=VALUE`.
-        seconds: measured, after the warm-up.
-        warm_up: seconds.
-        low, high: accepted inaction in per cent; none where it is shown for comparison.
-        most_cv: accepted gap CV.
+        name: its name on the command line.
+        what: a short description.
+        settings: overrides of the configuration, `SECTION.KEY=VALUE`.
+        seconds: seconds that are measured, after the warm-up.
+        warm_up: seconds before the measurement.
+        low, high: accepted inaction, percent. If None, the case is shown for comparison only.
+        most_cv: largest accepted CV (coefficient of variation) of the gaps. If None, any.
     """
 
     name: str
@@ -130,7 +130,7 @@ def measure(case: Case, quick: bool) -> dict[str, Any]:
 
 
 def passed(case: Case, result: dict[str, Any]) -> bool | None:
-    """Whether the bar is met; none for a case without one."""
+    """Whether the case meets its bar; None if it has no bar."""
     if case.high is None or case.low is None:
         return None
     good = case.low <= result["inaction_percent"] <= case.high
@@ -140,7 +140,8 @@ def passed(case: Case, result: dict[str, Any]) -> bool | None:
 def main() -> int:
     """Run the cases; exit code 1 if a bar is missed."""
     parser = command_line(__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names; default: all")
+    names = [case.name for case in CASES]
+    parser.add_argument("cases", nargs="*", metavar="CASE", choices=names, help="default: all")
     parser.add_argument("--quick", action="store_true", help="a third of the time")
     args = parser.parse_args()
     chosen = [case for case in CASES if not args.cases or case.name in args.cases]

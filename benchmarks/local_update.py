@@ -15,13 +15,13 @@ from rtagent.learning.replay.batch import Batch
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """One update.
+    """What came out of one update.
 
     Attributes:
-        loss: of the batch.
-        gradient_norm: before clipping.
+        loss: loss of the batch.
+        gradient_norm: norm of the gradient before clipping.
         applied: False if loss or gradient was not finite; the weights are then as before.
-        errors: (B,) as `Algorithm.compute_gradient` gives them.
+        errors: (B,) the errors that `Algorithm.compute_gradient` returned.
     """
 
     loss: float
@@ -34,8 +34,8 @@ class LocalUpdate:
     """Learning alone in one process: Adam (Kingma and Ba, 2015) and the target network.
 
     Args:
-        network: as `algorithm_for` takes it; it is trained in place.
-        learning: algorithm, step size, clipping, how the target network follows.
+        network: network for `algorithm_for`; it is trained in place.
+        learning: algorithm, step size, clipping, updates of the target network.
 
     Attributes:
         algorithm: computes the gradients.
@@ -54,7 +54,7 @@ class LocalUpdate:
         ]
 
     def step(self, batch: Batch) -> UpdateResult:
-        """One gradient step: compute, check, apply; then the target network, if it is due."""
+        """Compute, check and apply a gradient; then update the target network, if that is due."""
         acting = (self.updates + 1) % self.algorithm.delay == 0
         loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
         limit = self._learning.gradient_clip or float("inf")
@@ -66,10 +66,10 @@ class LocalUpdate:
             for optimizer in self._optimizers:
                 optimizer.step()
             self.updates += 1
-            self._follow()
+            self._update_target()
         return UpdateResult(loss, norm, finite, errors)
 
-    def _follow(self) -> None:
+    def _update_target(self) -> None:
         tau, online = self.algorithm.target_tau, self.network.state_dict()
         period = self._learning.target_period if tau is None else self.algorithm.delay
         if self.updates % period:

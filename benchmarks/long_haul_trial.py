@@ -51,9 +51,10 @@ Architecture = Literal["edge", "learner", "whole"]
 First = Literal["error", "largest"]
 
 ALPHA_OF_AN_ACTOR = 1.52 / 8
-"""Transitions generated for each learned from, for each of the paper's eight actors (Sec. VI-A)."""
+"""Transitions that one of the paper's eight actors generates for each that is learned from
+(Sec. VI-A)."""
 BATCHES = 128
-"""Of an epoch (Sec. V-A and V-C-3)."""
+"""Batches of an epoch (Sec. V-A and V-C-3)."""
 WEIGHTS_EVERY = 16
 """Batches between two deliveries of weights: N_update (Sec. V-A)."""
 MOST_ACTORS = 8
@@ -62,18 +63,18 @@ MOST_RATED = 512
 
 
 class Setup(NamedTuple):
-    """What is run.
+    """The parameters of a trial.
 
     Attributes:
         architecture: where the replay is.
-        actors: how many generate; alpha is in proportion.
-        capacity: of the replay.
-        epochs: of `BATCHES` batches.
+        actors: number of actors; alpha is in proportion.
+        capacity: transitions that the replay holds.
+        epochs: number of epochs, each of `BATCHES` batches.
         batch_size: transitions of a batch.
         transfer_every: batches between two replacements of the whole replay (N_replay).
-        seed: of everything that is random.
+        seed: seed of everything that is random.
         first: what the first priority of a transition is.
-        world: that is played, one of `SETTINGS`.
+        world: name of the world that is played, one of `SETTINGS`.
     """
 
     architecture: Architecture
@@ -92,10 +93,11 @@ class Course(NamedTuple):
 
     Attributes:
         loss: (epochs, batches), L_t.
-        sampled: (epochs, batches), p_s: mean absolute error of what was learned from, before it.
-        transferred: (epochs,), p_t: the same of what was sent, when it was; of a replay at the
-            learner, all that arrived there.
-        episode_return: (epochs,) of the episodes that ended; of none: not a number.
+        sampled: (epochs, batches), p_s: mean absolute error of the transitions of each batch,
+            before it is learned from.
+        transferred: (epochs,), p_t: mean absolute error of the transitions that were sent, when
+            they were sent; with a replay at the learner, of all that arrived there.
+        episode_return: (epochs,), mean return of the episodes that ended; NaN if none did.
         alpha: transitions generated for each that was learned from.
     """
 
@@ -111,8 +113,9 @@ class _Actor:
     """One world, and what has happened in it since its episode began (Algorithm 1's LocalBuffer).
 
     Attributes:
+        world: what the actor plays.
         epsilon: its exploration rate.
-        rows: frame, reward, flags and action (None: the episode begins) of every tick.
+        rows: frame, reward, flags and action (None where the episode begins) of every tick.
     """
 
     world: World
@@ -124,20 +127,20 @@ class _Actor:
         self.rows = [(self.world.reset().copy(), 0.0, 0, None)]
 
     def step(self, action: int) -> bool:
-        """Play a tick; whether the episode has ended."""
+        """Play a tick; returns whether the episode has ended."""
         frame, reward, over, cut = self.world.step(action)
         flags = TERMINATED * over | TRUNCATED * (cut and not over)
         self.rows.append((frame.copy(), reward, flags, action))
         return bool(flags)
 
     def observation(self, stack: int) -> npt.NDArray[Any]:
-        """The newest frames; before the episode's first one, that one."""
+        """(stack, ...) the newest frames; the first of the episode stands for those before it."""
         newest = [frame for frame, *_ in self.rows[-stack:]]
         return np.stack([newest[0]] * (stack - len(newest)) + newest)
 
 
 class _AllAtOnce(ForwardingNode):
-    """Sends nothing until told, and then all that its ring holds."""
+    """Sends no tick above `held`; if that is None, all that its ring holds."""
 
     held: int | None = None
 
@@ -147,7 +150,7 @@ class _AllAtOnce(ForwardingNode):
 
 
 class Trial:
-    """One run."""
+    """One trial."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -179,10 +182,10 @@ class Trial:
             actor.begin()
 
     def run(self, ended: Callable[[int], None] = lambda _: None) -> Course:
-        """Fill the replay, learn, and say how it went.
+        """Fill the replay, then learn.
 
         Args:
-            ended: called after each epoch with the number of those that have ended.
+            ended: called after each epoch with the number of epochs that have ended.
         """
         setup = self.setup
         # Actors give episodes away when they end, which may be long after a small replay's ticks.
@@ -214,7 +217,7 @@ class Trial:
     # ---- the world
 
     def _play(self, ticks: int) -> int:
-        """Let the actors play so many ticks, or a few more; how many."""
+        """Let the actors play so many ticks, or a few more; returns how many they played."""
         self._take_over_weights()
         played = 0
         while played < ticks:
@@ -225,7 +228,7 @@ class Trial:
         return played
 
     def _choose(self) -> list[int]:
-        """An action of every actor."""
+        """Choose an action for every actor."""
         count = len(self._actors)
         random = self._rng.integers(self._actions, size=count)
         if self._version == 0:
@@ -262,7 +265,7 @@ class Trial:
     # ---- the link
 
     def _ends(self, shapes: Blueprint) -> tuple[Node, SampledThere | Mirror, Replay]:
-        """The edge's end of the link, the learner's, and the replay of one of them."""
+        """The node at the edge, the source of batches at the learner, and the only replay."""
         capacity = self.setup.capacity
         if self.setup.architecture == "edge":
             priorities = Priorities.private(capacity, VirtualClock())
@@ -281,7 +284,7 @@ class Trial:
         return Settings(learning.batch_size, learning.learning_rate, beta)
 
     def _transfer(self) -> None:
-        """Send all that waits, and nothing more before the next time."""
+        """Send all that waits. `_AllAtOnce` then sends nothing more before the next call."""
         if isinstance(self._node, _AllAtOnce):
             self._node.held = None
         while self._exchange(0) is not None:
@@ -290,7 +293,7 @@ class Trial:
             self._node.held = self._tick - 1
 
     def _exchange(self, count: int) -> Share | None:
-        """Send a message; the share that is to be learned from, if there was anything to send."""
+        """Send a message; the share to be learned from. None if there was nothing to send."""
         sent = self._node.make(count, self._settings)
         if sent is None:
             return None
@@ -301,7 +304,7 @@ class Trial:
         return share or Share(sent.seq, 0.0, lambda: None, answer)
 
     def _learn(self) -> tuple[Floats, float, Floats]:
-        """One batch: errors of what has arrived for it, its loss, errors that it had."""
+        """Learn from one batch: errors of what has arrived for it, its loss, and its own errors."""
         before = self._rate()
         share = self._exchange(self.setup.batch_size)
         assert share is not None, "the replay has transitions"
@@ -317,7 +320,7 @@ class Trial:
         return arrived, loss, errors
 
     def _rate(self) -> Floats:
-        """Give the transitions that are new in the replay their first priority; their errors."""
+        """Give new transitions of the replay their first priority; returns their errors."""
         replay = self._replay
         while replay.refresh() >= ROWS_PER_REFRESH:
             pass

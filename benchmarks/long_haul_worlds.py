@@ -22,8 +22,8 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.policy import networks
 
 BRICKS = "bricks"
-# An episode is given to the buffer node when it ends: so it may not last for ever.
 _GAME = ("policy.network=nature", "learning.precision=bfloat16")
+# An episode is given to the buffer node when it ends: so its length is limited.
 SETTINGS = {
     BRICKS: ("policy.network=mlp", "policy.width=2", "learning.learning_rate=1e-3"),
     "starfall": ("env.id=rtagent/Starfall-v0", "env.kwargs={max_ticks = 2000}", *_GAME),
@@ -31,7 +31,7 @@ SETTINGS = {
         "env.id=ALE/Breakout-v5", "env.kwargs={max_num_frames_per_episode = 8000}", *_GAME,
     ),
 }
-"""What is configured in each world, beside what all have in common."""
+"""Overrides of the configuration in each world, beside those that all worlds share."""
 
 
 class World(Protocol):
@@ -45,10 +45,10 @@ class World(Protocol):
 
 
 class InTurn:
-    """One of several plays in one emulator, of which a process can hold no second one.
+    """One of several games that take turns in one emulator: a process can hold only one.
 
     Args:
-        adapter: of an environment that can be saved.
+        adapter: adapter of an environment whose state can be saved.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -70,7 +70,7 @@ class InTurn:
 
 
 def opened(name: str, config: Config, count: int, rng: np.random.Generator) -> list[World]:
-    """Several of a world."""
+    """Open so many independent games of a world."""
     if name == BRICKS:
         return [Bricks(rng) for _ in range(count)]
     adapter = open_environment(config.env)

@@ -17,7 +17,6 @@ process. Prints returns as it goes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import deque
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.command import command_line
 from benchmarks.local_update import LocalUpdate, UpdateResult
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
@@ -49,7 +49,7 @@ from rtagent.staggering.arbiter import Source
 
 
 def blueprint_of(adapter: Adapter) -> Blueprint:
-    """The shapes of the environment, as a run would know them."""
+    """The shapes of an environment, as a run would know them."""
     low, high = (0, 255) if adapter.frame_dtype == "uint8" else (-np.inf, np.inf)
     shape = (adapter.frame_stack, *adapter.frame_shape)
     return Blueprint(
@@ -70,7 +70,7 @@ def blueprint_of(adapter: Adapter) -> Blueprint:
 
 
 class Update(Protocol):
-    """What learns, see `LocalUpdate`."""
+    """Updates a network from batches, as `LocalUpdate` does."""
 
     network: nn.Module
     updates: int
@@ -85,14 +85,18 @@ class Offline:
     """One run in virtual time.
 
     Args:
-        config: as a real run's.
-        delay: ticks from a frame to the execution of its action. 0: the world waits, and an
-            episode begins with a frame before its first tick; 1 differs in that the first tick of
-            an episode is blind.
-        updates_per_tick: the learner's share.
-        chooser: `learned`, `random` or `noop`.
-        learner: makes of a network what trains it.
+        config: configuration of the run.
+        delay: ticks from a frame to the execution of its action. With 0 the world waits, and an
+            episode begins with a frame before its first tick. With 1 the first tick of an episode
+            executes the default behaviour.
+        updates_per_tick: updates of the learner per tick.
+        chooser: what chooses actions: `learned`, `random` or `noop`.
+        learner: makes what trains the network.
         every: ticks from one decision to the next; in between the default behaviour acts.
+
+    Attributes:
+        returns: return of each finished episode.
+        lengths: ticks of each finished episode.
     """
 
     config: Config
@@ -168,10 +172,14 @@ class Offline:
             self._begin_episode()
 
     def _put(self, step: Step, observed: int, action: int) -> None:
-        """Publish frame and row, and choose what answers the frame."""
+        """Write a tick into frames and ledger, and choose the action that answers its frame."""
         self.frames.publish(self.number, step.frame, self.start)
-        flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
-        self._write(self.number, observed, action, step.reward, len(self.returns), flags)
+        self.ledger.write(
+            self.number, observed=observed, time_ns=self.number, registered_ns=0, lateness_ns=0,
+            reward=step.reward, weights_version=0, episode=len(self.returns), worker=0,
+            source=Source.AGENT if observed >= 0 else Source.DEFAULT,
+            flags=TERMINATED * step.terminated | TRUNCATED * step.truncated, action=action,
+        )
         decides = (self.number - self.start) % self.every == 0
         self.pending.append(
             (self.number, self._choose(self.number)) if decides else (-1, self.noop)
@@ -187,16 +195,6 @@ class Offline:
         answer = self.acting.values(self.observation)
         self.scale = float(answer.max())
         return self.explorer.action(answer)
-
-    def _write(
-        self, tick: int, observed: int, action: Any, reward: float, episode: int, flags: int
-    ) -> None:
-        source = Source.AGENT if observed >= 0 else Source.DEFAULT
-        self.ledger.write(
-            tick, observed=observed, time_ns=tick, registered_ns=0, lateness_ns=0, reward=reward,
-            weights_version=0, episode=episode, worker=0, source=source, flags=flags,
-            action=action,
-        )
 
     def _learn(self) -> None:
         learning = self.config.learning
@@ -231,7 +229,7 @@ class Offline:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--ticks", type=int, default=54_000)
@@ -240,7 +238,6 @@ def main() -> None:
     parser.add_argument("--updates-per-tick", type=float, default=0.33)
     parser.add_argument("--report-every", type=int, default=3000)
     parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
-    parser.add_argument("--json", action="store_true", help="every episode at the end")
     options = parser.parse_args()
     torch.set_num_threads(1)
     config = load_config(options.config, options.set, {})

@@ -1,4 +1,4 @@
-"""Learning curves of two contenders, seed by seed, and what their difference is."""
+"""Learning curves of two contenders, seed by seed, and the difference of their returns."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import Results
+from rtagent.telemetry.learning_curve import moving_mean
 
 EPISODES = 20
 COLOURS = ("tab:blue", "tab:red")
 
 
 def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: str) -> None:
-    """Draw one condition.
+    """Draw the curves of one condition.
 
     Args:
-        axes: of the panel.
-        results: of the condition, with the figures `difference` and, ending in each contender's
-            name, `return_` and `curve_`: the end (s) and the return of every episode.
-        contenders: their names.
-        title: of the condition.
+        axes: the panel to draw on.
+        results: trials of the condition. Their figures are `difference` and, for each contender,
+            `return_NAME` and `curve_NAME`: end (s) and return of every episode.
+        contenders: names of the contenders.
+        title: name of the condition.
     """
     for contender, colour in zip(contenders, COLOURS, strict=True):
         for trial in results.trials:
             curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", [])).T
             if len(curve):
-                ends = range(1, curve.shape[1] + 1)
-                smooth = [curve[1][max(0, end - EPISODES) : end].mean() for end in ends]
+                smooth = moving_mean(curve[1], EPISODES)
                 axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)
         point = results.point(f"return_{contender}")
         if point is not None:

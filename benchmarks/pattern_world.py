@@ -25,14 +25,14 @@ class PatternWorld:
     """The shared memory of a run, without its processes.
 
     Args:
-        config: of the run.
-        shapes: of the run.
-        ticks: that it begins with.
+        config: configuration of the run.
+        shapes: shapes of the run.
+        ticks: ticks that the world begins with.
 
     Attributes:
         memory: the arenas.
-        world: as this process sees them.
-        began_at: when it had them, monotonic seconds.
+        world: the arenas as this process sees them.
+        began_at: monotonic seconds at which the first `ticks` were there.
     """
 
     def __init__(self, config: Config, shapes: Blueprint, ticks: int = 0) -> None:
@@ -46,7 +46,7 @@ class PatternWorld:
         self.began_at = time.monotonic()
 
     def play(self, ticks: int) -> None:
-        """Generate transitions."""
+        """Write so many ticks."""
         for tick in range(self._tick, self._tick + ticks):
             if tick % MAINTAIN_EVERY == 0:
                 self.memory.maintain(tick, self._capacity)
@@ -60,7 +60,7 @@ class PatternWorld:
         self._tick += ticks
 
     def play_until(self, now: float, rate_hz: float) -> None:
-        """Generate what a world of this rate would have generated since it began."""
+        """Write the ticks that are due by `now` (monotonic seconds) at a rate."""
         due = self._first + int((now - self.began_at) * rate_hz)
         self.play(max(0, due - self._tick))
 

@@ -1,4 +1,4 @@
-"""The world in which peers act at x = 5, on the wall clock, and what is compared."""
+"""The world in which peers act at x = 5, on the wall clock, and the figures that are compared."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ TICK_S = 1.0 / RATE_HZ
 X = 5
 STACK = (4, 84, 84)
 SKIPPED_S = 1.0
-"""Of each round, at its start."""
+"""Seconds at the start of each round that are not counted."""
 START_S = 0.3
-"""From the start of the clock to the first tick."""
+"""Seconds from the choice of the start time to the first tick."""
 
 
 class Executed(NamedTuple):
-    """What a tick executed: the tick whose frame its action was computed from, None without."""
+    """What a tick executed.
+
+    Attributes:
+        tick: its number.
+        observed: tick of the frame that the action was computed from. If None, there was no action.
+    """
 
     tick: int
     observed: int | None
 
 
 def figures(executed: list[Executed], overheads_s: list[float]) -> dict[str, float]:
-    """What is compared.
+    """The figures that are compared.
 
     Args:
         executed: consecutive ticks.
-        overheads_s: of answers, seconds.
+        overheads_s: overheads of the answers, seconds.
     """
     acted = [each for each in executed if each.observed is not None]
     seconds = len(executed) * TICK_S
@@ -53,10 +58,11 @@ def tick_loop(
     """Run a peer's world on the wall clock.
 
     Args:
-        start: when tick 0 is due.
-        seconds: how long.
-        choose: the frame behind the action that a tick executes, None for the default behaviour.
-        publish: hands out the frame of a tick.
+        start: monotonic seconds at which tick 0 is due.
+        seconds: seconds that are counted, after `SKIPPED_S`.
+        choose: gives the tick of the frame behind the action that a tick executes, or None for the
+            default behaviour.
+        publish: publishes the frame of a tick.
 
     Returns:
         The ticks after the first second, and when every tick happened.
@@ -71,6 +77,6 @@ def tick_loop(
 
 
 def overheads(registered: list[tuple[int, float]], times: dict[int, float]) -> list[float]:
-    """Seconds of each answer beyond its inference, those of the first second left out."""
+    """Seconds of each answer beyond its inference, without the frames of the first second."""
     first = round(SKIPPED_S * RATE_HZ)
     return [at - times[number] - X * TICK_S for number, at in registered if number >= first]

@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+import rtagent
 from benchmarks.command import command_line
 from benchmarks.peer_world import (
     SKIPPED_S,
@@ -53,6 +54,7 @@ from benchmarks.peer_world import (
 from benchmarks.replay_contenders import peer
 from benchmarks.torchrl_server import SERVER, torchrl_server
 from rtagent.errors import UserError
+from rtagent.staggering.arbiter import Source
 
 PROCESSES = X + 1
 CHUNK = 20
@@ -64,9 +66,6 @@ SEND_AT = CHUNK // 2
 
 def ours(seconds: float) -> dict[str, float]:
     """The daemon, recounted from its ledger."""
-    import rtagent
-    from rtagent.staggering.arbiter import Source
-
     latency_s = X * TICK_S
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
@@ -165,7 +164,7 @@ def _after(ready: Any, started: Any, actor: Callable[..., None], shared: Any, *r
 
 
 def _policy_server(ready: Any) -> None:
-    """Answers the newest observation with a chunk; what came while it was at work is dropped."""
+    """Answer the newest observation with a chunk; older ones that came meanwhile are dropped."""
     with Listener(("127.0.0.1", 0)) as listener:
         ready.send(listener.address)
         with listener.accept() as client:
@@ -194,7 +193,7 @@ def _policy_server(ready: Any) -> None:
 
 
 class ActionQueue:
-    """Actions for the ticks to come; of two for the same tick, that of the newer frame."""
+    """Actions for the ticks to come. Of two for one tick, it keeps the one of the newer frame."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -202,7 +201,7 @@ class ActionQueue:
         self._next = 0
 
     def add(self, observed: int, actions: list[int]) -> None:
-        """Take a chunk in: its first action is for the tick after its frame."""
+        """Add a chunk, whose first action is for the tick after its frame."""
         with self._lock:
             for tick in range(max(self._next, observed + 1), observed + 1 + len(actions)):
                 self._observed[tick] = max(observed, self._observed.get(tick, -1))
@@ -261,7 +260,7 @@ SIDES: dict[str, Callable[[float], dict[str, float]]] = {
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Of each figure."""
+    """The median of each figure over the rounds."""
     return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
 
 
@@ -310,7 +309,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Its name where child processes import it.
-    from benchmarks import peers
-
-    sys.exit(peers.main())
+    sys.exit(main())

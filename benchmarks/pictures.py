@@ -23,7 +23,7 @@ class Pictures(gymnasium.Env[Any, Any]):
         self._tick = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, which does not end."""
+        """Begin the only episode: it never ends."""
         super().reset(seed=seed)
         return self._see(), {}
 
@@ -37,7 +37,7 @@ class Pictures(gymnasium.Env[Any, Any]):
 
 
 class Instant(torch.nn.Module):
-    """A policy that computes next to nothing, as that of the peers."""
+    """A policy that computes next to nothing, like that of the peers."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()

@@ -56,15 +56,15 @@ IMAGES = "rtagent/Starfall-v0"
 WITHIN = 0.15
 """Largest relative difference of prediction and measurement."""
 NOT_SLOWER = 1.02
-"""Most time of the plan in use, in units of the best plan for one core."""
+"""Longest accepted time of a step by the plan, over that by the best plan for one core."""
 FAST = 10.0
-"""Percentile of the times of an undisturbed step."""
+"""Percentile of the times that stands for an undisturbed step."""
 
 
 def measure(
     name: str, width: int, size: int, seconds: float, picture: Path | None
 ) -> dict[str, Any]:
-    """One case: milliseconds, and what follows from them."""
+    """Milliseconds of one case, and the figures that follow from them."""
     actor_critic = name == "ddpg"
     config = load_config(None, [
         f"env.id={WORLDS.get(name, IMAGES)}", f"learning.batch_size={size}",
@@ -118,6 +118,7 @@ def _print(report: dict[str, dict[str, Any]]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measure and print; exit code 1 if a prediction is wrong or a plan is slower than one core."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case (default 4)")
     parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")

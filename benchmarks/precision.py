@@ -41,11 +41,11 @@ HIDDEN = {"mlp 64,64": (64, 64), "mlp 400,300": (400, 300), "mlp 4096,3072": (40
 NETWORKS = (*HIDDEN, "nature", "resnet k=1")
 BATCHES = (16, 64, 256, 1024)
 LONG_MS = 1500.0
-"""Larger batches than one that takes so long are left out."""
+"""If a batch takes float32 longer than this, larger batches are left out."""
 
 
 class Layers(PolicyModule):
-    """Linear layers of these sizes, from four numbers to the values of actions."""
+    """An MLP with hidden layers of these sizes, from `FEATURES` numbers to action values."""
 
     def __init__(self, hidden: tuple[int, ...]) -> None:
         super().__init__(1.0, image=False)
@@ -124,7 +124,7 @@ def measure(name: str, batches: list[int], rounds: int) -> list[Row]:
 
 
 def break_even(rows: list[Row], precision: Precision) -> int | None:
-    """The smallest batch from which on a precision beats float32; None if there is none."""
+    """The smallest batch size from which on a precision beats float32. None if it never does."""
     found = None
     for row in sorted(rows, key=lambda each: each.batch_size, reverse=True):
         if (row.speedup(precision) or 0.0) <= 1.0:
@@ -134,7 +134,7 @@ def break_even(rows: list[Row], precision: Precision) -> int | None:
 
 
 def report(rows: list[Row], *, as_json: bool) -> None:
-    """The table, and from which batch size on each precision pays."""
+    """Print the table, and from which batch size on each precision is faster than float32."""
     lower = LEARNING_PRECISIONS[1:]
     names = list(dict.fromkeys(row.network for row in rows))
     pays = {

@@ -11,10 +11,10 @@ _KIB = 1024
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of its own: a page that n processes share counts 1/n in each; 0 if it is gone.
+    """Bytes of a process, where a page that n processes share counts 1/n; 0 if it is gone.
 
-    Without the pages of programs and libraries: they cannot leak, and how many others on the
-    machine share them is not this program's doing.
+    Pages of programs and libraries are left out: they cannot leak, and how many other processes
+    share them does not depend on this program.
     """
     kinds = ("Pss_Anon:", "Pss_Shmem:")
     return sum(_kib(pid, "smaps_rollup", kind) for kind in kinds)
@@ -26,12 +26,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def descriptors(pid: int) -> int:
-    """Open descriptors."""
+    """Number of open descriptors."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def threads(pid: int) -> int:
-    """Threads."""
+    """Number of threads."""
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
@@ -42,7 +42,7 @@ def cpu_s(pid: int) -> float:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie has."""
+    """Whether a process has ended; a zombie counts as ended."""
     try:
         return _after_name(pid)[0] in "ZX"
     except OSError:
@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """Its living children; none if it is gone."""
+    """The living children of a process; empty if it is gone."""
     found: set[int] = set()
     for each in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):

@@ -68,7 +68,7 @@ def overhead(rounds: int) -> dict[str, Any]:
 
 
 def tell(line: str) -> None:
-    """Progress and tables go to stderr; the JSON goes to stdout."""
+    """Print a line to stderr: stdout is for the JSON."""
     print(line, file=sys.stderr, flush=True)
 
 

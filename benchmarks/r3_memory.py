@@ -28,11 +28,11 @@ MODES = ("max-a", "max-p", "episode", "step")
 TRANSITION_BYTES = 64 << 10
 """About what a policy on pictures needs."""
 ROOM_MIB = 80
-"""For batches of 768 at most: 32 MiB are asked for whatever the size."""
+"""Enough for batches of 768 at most: 32 MiB are asked for whatever the size."""
 DEADLINE_S = 3.0
 BUDGET = 40_000
 BEGIN_S = 1.5
-"""Learning begins within it."""
+"""Learning begins within this time."""
 SETTINGS = (
     "policy.network=mlp", "policy.width=8", "learning.batch_size=256",
     "learning.algorithm=double-dqn", "learning.learning_starts=200",
@@ -46,14 +46,14 @@ def update_s(size: int) -> float:
 
 
 class Memory:
-    """So much of it, and no more.
+    """Memory of a limited size.
 
     Args:
-        room: bytes.
-        handler: whether a refusal is taken for one.
+        room: bytes that can be had at once.
+        handler: whether the learner handles a refusal as R3 does.
 
     Attributes:
-        refusals: how many there were.
+        refusals: how many requests were refused.
     """
 
     def __init__(self, room: int, handler: bool) -> None:
@@ -61,13 +61,13 @@ class Memory:
         self.refusals = 0
 
     def ask(self, count: int) -> None:
-        """Raise `MemoryError` if there is not so much."""
+        """Raise `MemoryError` if so many bytes are not there."""
         if count > self._room:
             self.refusals += 1
             raise MemoryError(f"{count} bytes cannot be had")
 
     def of_batches(self, measure: Callable[[int], int]) -> BatchMemory:
-        """What the learner asks, in place of its own; `measure` runs a batch of a size."""
+        """Replaces the learner's `BatchMemory`; `measure` runs a batch of a size."""
         def needed(size: int) -> int:
             measure(size)
             return size * TRANSITION_BYTES
@@ -106,12 +106,12 @@ def run(
             ended = True
         else:
             ended = False
-    # The first was asked about before anything was learned.
+    # The first size was asked about before anything was learned.
     return {**learned(sizes[1:]), "refusals": memory.refusals, "learner_ended": float(ended)}
 
 
 def learned(sizes: list[int]) -> dict[str, Any]:
-    """What batches, one after the other, make of the data budget before the deadline."""
+    """How much of the data budget is learned from before the deadline, with batches in a row."""
     spent_s, samples, largest = 0.0, 0, 0
     for size in sizes:
         spent_s += update_s(size)

@@ -1,4 +1,4 @@
-"""The tick ledger of a running daemon, read and counted by somebody else.
+"""The tick ledger of a running daemon, read and counted a second time, from outside.
 
 Nothing of the program is used here: the layout of a row is written down a second time, the memory
 is found through `/proc`, and every figure is computed from the rows alone. What `/v1/stats` says
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-ARENA = "/memfd:rtagent-ledger"
+ARENA = "/memfd:rtagent-"
 HEAD_BYTES = 64
 DEFAULT, AGENT, REUSED = 0, 1, 2
 ROW = np.dtype(
@@ -35,24 +35,32 @@ WINDOW_S = 60.0
 KEPT_S = 70.0
 EPISODES = 100
 JUMP_NS = 1_000_000
-"""Due times that are further apart than a tick and this: the clock was anchored anew."""
+"""If two due times are further apart than a tick and this, the clock was anchored anew."""
 NANO = 1e9
 
 Rows = npt.NDArray[np.void]
 
 
-def ledger_file(folder: str) -> str:
-    """The link to the ledger among a process's descriptors, some of which come and go.
+def arenas(folder: str) -> dict[str, str]:
+    """The link to each arena, by its name, among the descriptors of the process that owns them.
+
+    Args:
+        folder: `/proc/PID/fd`, where descriptors come and go.
 
     Raises:
-        FileNotFoundError: the process has no ledger.
+        FileNotFoundError: the ledger is not among them.
     """
-    for name in os.listdir(folder):
+    found: dict[str, str] = {}
+    # A copy that is just being handed to a child has a higher number, and closes soon.
+    for name in sorted(os.listdir(folder), key=int):
         path = f"{folder}/{name}"
         with contextlib.suppress(FileNotFoundError):
-            if os.readlink(path).startswith(ARENA):
-                return path
-    raise FileNotFoundError(f"no ledger in {folder}")
+            target = os.readlink(path)
+            if target.startswith(ARENA):
+                found.setdefault(target.removeprefix(ARENA).partition(" ")[0], path)
+    if "ledger" not in found:
+        raise FileNotFoundError(f"no ledger in {folder}")
+    return found
 
 
 class Ledger:
@@ -68,7 +76,7 @@ class Ledger:
     """
 
     def __init__(self, supervisor: int, capacity: int) -> None:
-        descriptor = os.open(ledger_file(f"/proc/{supervisor}/fd"), os.O_RDONLY)
+        descriptor = os.open(arenas(f"/proc/{supervisor}/fd")["ledger"], os.O_RDONLY)
         try:
             size = HEAD_BYTES + capacity * ROW.itemsize
             self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
@@ -87,13 +95,13 @@ class Ledger:
         return int(self._newest[0])
 
     def skip(self) -> None:
-        """Leave out what has not been read yet."""
+        """Skip the rows that have not been read yet."""
         self._next = self.newest + 1
 
     def read(self) -> Rows:
         """The rows since the last call."""
         numbers = np.arange(self._next, self.newest + 1)
-        # A reader that was away for too long finds newer rows in the slots.
+        # A reader that is too late finds newer rows in the slots.
         rows: Rows = self._rows[numbers % self._capacity]
         self.lost += int((rows["tick"] != numbers).sum())
         rows = rows[rows["tick"] == numbers]
@@ -108,15 +116,14 @@ def _checksum(row: np.void) -> int:
 
 
 class Recount:
-    """Every figure that the ledger settles, counted from its rows.
+    """Counts, from the rows of a ledger, every figure that follows from them alone.
 
     Args:
-        ledger: read from its first tick on.
+        ledger: a ledger of which nothing was read yet.
         rate_hz: ticks per second.
 
     Attributes:
-        slips: times the clock was anchored anew, those of a replaced environment included.
-        deaths: of the environment.
+        deaths: how often the environment died.
     """
 
     def __init__(self, ledger: Ledger, rate_hz: float) -> None:
@@ -154,7 +161,7 @@ class Recount:
         return sum(alive) * self._rate_hz / NANO
 
     def follow(self) -> Rows:
-        """Take in the rows since the last call; returns them."""
+        """Count the rows since the last call; returns them."""
         rows = self._ledger.read()
         for row in rows:
             self._take(row)
@@ -164,7 +171,7 @@ class Recount:
         return rows
 
     def note_death(self) -> None:
-        """The environment has just died: the episode it was playing was not finished."""
+        """Tell that the environment has just died: its episode was not finished."""
         self.follow()
         self.deaths += 1
         self._died_at.add(int(self._recent["tick"][-1]))
@@ -186,11 +193,11 @@ class Recount:
             self._total, self._length = 0.0, 0
 
     def untrue(self, stats: dict[str, Any], asked: float, answered: float) -> list[str]:
-        """What `/v1/stats` says otherwise than the ledger, while the world stands still.
+        """Figures of `/v1/stats` that differ from the ledger, while the environment is stopped.
 
         Args:
-            stats: the answer.
-            asked, answered: seconds on the monotonic clock, before and after the call.
+            stats: the answer of `/v1/stats`.
+            asked, answered: monotonic seconds before and after the call.
         """
         wrong = _differences(self._counters(), stats)
         if not self.slips <= stats["clock"]["slips"] <= self.slips + self.deaths:
@@ -219,7 +226,7 @@ class Recount:
         }
 
     def _windows(self, asked: float, answered: float, seconds: float) -> list[Rows]:
-        """The last seconds; at which instant between the two they were taken is not known."""
+        """Rows of the last seconds, for each instant between the two at which they may be taken."""
         rows = self._recent[-round(WINDOW_S * self._rate_hz) - 1 :]
         first, last = (
             int(np.searchsorted(rows["time_ns"], (at - seconds) * NANO))

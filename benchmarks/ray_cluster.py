@@ -1,4 +1,4 @@
-"""A real Ray cluster: its head, and a learner's node, both of which can be hurt."""
+"""A real Ray cluster: its head and a learner's node, both of which can be killed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ ENVIRON = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""For every process of the cluster."""
+"""Environment variables for every process of the cluster."""
 START_LIMIT_S = 300.0
 
 
 class Head:
-    """The head of a cluster, which brings nothing with it.
+    """The head of a cluster, without resources of its own.
 
     Args:
         host: its address.
-        under: a command that runs it.
+        under: a command that runs the head.
 
     Attributes:
-        port: where it listens, also when it is started again.
+        port: the port on which it listens, also when it is started again.
     """
 
     def __init__(self, host: str = "127.0.0.1", under: Sequence[str] = ()) -> None:
@@ -46,15 +46,15 @@ class Head:
 
     @property
     def address(self) -> str:
-        """Where it is joined."""
+        """The address at which nodes join, `HOST:PORT`."""
         return f"{self._host}:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens.
+        """Start the head, and wait until it listens.
 
         Raises:
-            TimeoutError: it does not.
-            RuntimeError: it has ended instead.
+            TimeoutError: it does not listen.
+            RuntimeError: it has ended.
         """
         # While another node on its machine lives, Ray holds a head noted there to be alive, too.
         Path(self._folder.name, "ray_current_cluster").unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class Head:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kill all of its processes."""
+        """Kill all processes of the head."""
         if self._process is not None:
             send(members(self._process.pid), signal.SIGKILL)
             self._process.wait()
@@ -92,8 +92,8 @@ class LearnerNode:
     """`rtagent learner` in a session of its own, with the node that it starts.
 
     Args:
-        address: of the cluster.
-        under: a command that runs it in a child, on another machine.
+        address: address of the cluster.
+        under: a command that runs the learner in a child, on another machine.
     """
 
     def __init__(self, address: str, under: Sequence[str] = ()) -> None:
@@ -106,14 +106,14 @@ class LearnerNode:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it."""
+        """Start the learner."""
         with self._said.open("ab") as said:
             self._process = subprocess.Popen(
                 self._command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True
             )
 
     def kill(self) -> None:
-        """Kill it; its node ends with it."""
+        """Kill the learner; its node ends with it."""
         if self._process is not None:
             send([*self._leaders()], signal.SIGKILL)
             # `nsenter` stops itself when its child is stopped, and nothing lets it go on.
@@ -122,25 +122,25 @@ class LearnerNode:
             self._process = None
 
     def processes(self) -> list[int]:
-        """All that belong to it."""
+        """All processes of the learner and its node."""
         return [pid for leader in self._leaders() for pid in members(leader)]
 
     def actor(self) -> int:
         """The process that learns.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: there is no such process.
         """
         return next(pid for pid in self.processes() if title(pid).startswith("ray::LearnerActor"))
 
     def _leaders(self) -> set[int]:
-        """The process of `rtagent learner`, if it is there."""
+        """The process of `rtagent learner`; empty if it does not run."""
         if self._process is None:
             return set()
         return children(self._process.pid) if self._under else {self._process.pid}
 
     def newest(self) -> dict[str, Any]:
-        """What it has said last of the learner; empty: nothing yet."""
+        """The newest status of the learner that it printed; empty if it printed none."""
         lines = self._said.read_text().splitlines()
         told = [line for line in lines if line.startswith("{") and '"nodes"' in line]
         found: dict[str, Any] = json.loads(told[-1]) if told else {}
@@ -159,19 +159,19 @@ def members(session: int) -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
-    """Send a signal to those that are there."""
+    """Send a signal to those of the processes that exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def program(pid: int) -> str:
-    """The name of the program that a process runs; empty: it is gone."""
+    """The name of the program that a process runs; empty if the process is gone."""
     return Path(title(pid).partition("\0")[0]).name
 
 
 def title(pid: int) -> str:
-    """Its command line as it shows it; empty: it is gone."""
+    """The command line of a process; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

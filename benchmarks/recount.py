@@ -42,27 +42,27 @@ GROWING = re.compile(
     r"clock\.ticks|actions\.(agent|reused|default|overwritten)|regret\.inaction\.value"
     r"|inference\.workers.*\.inferences|replay\.(size|bytes)|episodes\.count"
 )
-"""Figures of which one count more or less may be told: they are read one after the other."""
+"""Figures that may differ by one: the daemon reads them one after the other."""
 ALONE_S = 0.1
-"""Figures are handed out again for 45 ms: the next answer must be a new one."""
+"""The daemon repeats an answer for 45 ms: after this time it must be a new one."""
 DIVIDED_S = 0.5
-"""From the end of an episode until memory is divided anew, at most."""
+"""Longest time from the end of an episode until memory is divided anew."""
 SETTLED_S = 180.0
 TRIALS = 3
-"""A figure that may change several times between two looks is looked at again."""
+"""Comparisons at most: a figure may change several times between two looks."""
 LOSS_TRIALS = 10
-"""The loss changes most often, and the witness may be kept from seeing one."""
+"""Comparisons of the loss at most: it changes most often, and the witness may miss a value."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One figure.
+    """The comparison of one figure.
 
     Attributes:
-        figure: its path.
-        said: by the daemon.
-        counted: by us; two numbers: it must lie between them.
-        verdict: same, differs, or why it was not counted.
+        figure: path of the figure.
+        said: what the daemon says.
+        counted: the second count. If it is two numbers, the figure must lie between them.
+        verdict: `same`, `differs`, or why the figure was not counted.
     """
 
     figure: str
@@ -72,7 +72,7 @@ class Line:
 
 
 class Run:
-    """A daemon and who watches it."""
+    """A daemon and the witness that watches it."""
 
     def __init__(self, daemon: RunningDaemon, witness: Witness, rate_hz: float) -> None:
         self.daemon = daemon
@@ -80,7 +80,7 @@ class Run:
         self.witness = witness
 
     def kill(self, role: str, index: int) -> None:
-        """Kill a process and wait until all are there again."""
+        """Kill a process and wait until every process runs again."""
         until = time.monotonic() + SETTLED_S
         while not self._kill(role, index):
             if time.monotonic() > until:
@@ -90,7 +90,7 @@ class Run:
         self.settle()
 
     def _kill(self, role: str, index: int) -> bool:
-        """Kill a process; whether the one that was seen last still lived."""
+        """Kill the process that was seen last; returns whether it still lived."""
         self.witness.view()
         try:
             os.kill(self.witness.lives[role, index][-1], signal.SIGKILL)
@@ -112,7 +112,7 @@ class Run:
         return status["state"] == "running" and states == {"running"}
 
     def compare(self) -> list[Line]:
-        """What the daemon says now, line by line."""
+        """Compare what the daemon says now with the second count."""
         lines = self._compare()
         for trial in range(1, LOSS_TRIALS):
             wrong = {line.figure for line in lines if line.verdict == "differs"}
@@ -167,7 +167,7 @@ class Run:
 
 
 def leaves(figures: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every figure with its dotted path; of a list, with the index."""
+    """Every figure with its dotted path, which has an index where there is a list."""
     for name, value in figures.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{path}{name}.")
@@ -230,8 +230,8 @@ class Configuration:
     """A daemon and what happens to it.
 
     Attributes:
-        settings: beside `WORLD`.
-        script: what is done; it yields where the figures are compared.
+        settings: overrides beside those of `WORLD`.
+        script: disturbs the daemon; it yields where the figures are compared.
         rate_hz: ticks per second.
     """
 
@@ -266,7 +266,7 @@ CONFIGURATIONS = {
 
 
 def measure(name: str) -> list[list[Line]]:
-    """Run a configuration: a list of lines for each time that it was asked."""
+    """Run a configuration: the lines of each comparison."""
     chosen = CONFIGURATIONS[name]
     settings = [f"env.rate_hz={chosen.rate_hz}", *chosen.settings]
     arguments = [each for setting in settings for each in ("--set", setting)]
@@ -280,7 +280,7 @@ def measure(name: str) -> list[list[Line]]:
 
 
 def witness_of(daemon: RunningDaemon) -> Witness:
-    """Who watches a daemon from the moment on at which it has laid out its memory."""
+    """A witness of a daemon, as soon as the daemon has laid out its memory."""
     until = time.monotonic() + SETTLED_S
     while True:
         try:
@@ -312,11 +312,10 @@ def _shown(value: Any) -> str:
 def main() -> int:
     """Recount; exit code 1 if a figure differs."""
     parser = command_line(__doc__)
-    parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help="all if none is named")
+    parser.add_argument(
+        "names", nargs="*", metavar="CONFIGURATION", choices=CONFIGURATIONS, help="default: all"
+    )
     args = parser.parse_args()
-    unknown = set(args.names) - set(CONFIGURATIONS)
-    if unknown:
-        parser.error(f"no configuration {sorted(unknown)}; there are {', '.join(CONFIGURATIONS)}")
     started = time.monotonic()
     found = {name: measure(name) for name in args.names or CONFIGURATIONS}
     if args.json:
@@ -329,11 +328,8 @@ def main() -> int:
         for name, comparisons in found.items():
             for number, lines in enumerate(comparisons, start=1):
                 show(f"{name}, {number} of {len(comparisons)}", lines)
-    differs = [
-        line for each in found.values() for lines in each for line in lines
-        if line.verdict == "differs"
-    ]
-    return int(bool(differs))
+    verdicts = {line.verdict for each in found.values() for lines in each for line in lines}
+    return int("differs" in verdicts)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.agreement import Found, spread
-from benchmarks.raw_ledger import AGENT, DEFAULT, JUMP_NS, REUSED, WINDOW_S, Rows
+from benchmarks.raw_ledger import AGENT, DEFAULT, JUMP_NS, NANO, REUSED, WINDOW_S, Rows
 from benchmarks.recounted_episodes import episodes
 from benchmarks.recounted_learning import learning, r3, replay
-from benchmarks.witness import NANO, View, Witness
+from benchmarks.witness import View, Witness
 
 OWN = "only the process itself has measured it"
-ENGINE = "the process that converts networks, where there is one, alone knows"
+ENGINE = "only the process that converts networks knows it, where there is one"
 NOT_RECOUNTED = {
     "clock.reset_ms": OWN,
     "clock.step_us.p50": OWN,
@@ -59,22 +59,22 @@ NOT_RECOUNTED = {
 
 
 def of_rows(view: View, rate_hz: float) -> Found:
-    """What the rows alone settle: figures of a number of ticks, by their paths.
+    """Figures that follow from the rows alone, by their paths.
 
     Args:
-        view: at one moment.
+        view: what the witness knew at one moment.
         rate_hz: ticks per second.
     """
     return clock(view, rate_hz) | actions(view) | regret(view) | episodes(view)
 
 
 def of_moment(view: View, witness: Witness, config: Mapping[str, Any], rate_hz: float) -> Found:
-    """What goes on while ticks are counted: figures of a moment, by their paths.
+    """The other figures of a moment, by their paths.
 
     Args:
-        view: at one moment.
-        witness: who saw it.
-        config: in force, as `GET /v1/config` answers.
+        view: what the witness knew at that moment.
+        witness: the witness of the daemon.
+        config: the configuration in force, as `GET /v1/config` answers.
         rate_hz: ticks per second.
     """
     rows = view.rows
@@ -94,12 +94,12 @@ def of_moment(view: View, witness: Witness, config: Mapping[str, Any], rate_hz: 
 
 
 def recent(view: View, rows: npt.NDArray[Any], field: str = "time_ns") -> npt.NDArray[Any]:
-    """What happened in the minute before, or since the inference settings changed."""
+    """Rows of the minute before, or since the inference settings changed if that is less."""
     return rows[rows[field] >= max(view.at - WINDOW_S, view.since) * NANO]
 
 
 def clock(view: View, rate_hz: float) -> Found:
-    """From the due times of the ticks, which are their times without their lateness."""
+    """Section `clock`, from the due times of the ticks: their times less their lateness."""
     rows, late = view.rows, recent(view, view.rows)
     due = rows["time_ns"] - rows["lateness_ns"]
     period_ns = NANO / rate_hz
@@ -118,7 +118,7 @@ def clock(view: View, rate_hz: float) -> Found:
 
 
 def actions(view: View) -> Found:
-    """What was executed."""
+    """Section `actions`, from what was executed."""
     rows, late = view.rows, recent(view, view.rows)
     minute = rows[rows["time_ns"] >= (view.at - WINDOW_S) * NANO]
     counts = {source: int((rows["source"] == source).sum()) for source in (DEFAULT, AGENT, REUSED)}
@@ -147,7 +147,7 @@ def actions(view: View) -> Found:
 
 
 def overwritten(view: View) -> int:
-    """Registered actions that neither were executed nor still may be."""
+    """Number of registered actions that were not executed and cannot be any more."""
     used = {
         (int(row["worker"]), int(row["registered_ns"]))
         for row in view.rows if row["source"] != DEFAULT
@@ -174,7 +174,7 @@ def disagreement(rows: Rows) -> float | None:
 def inference(
     view: View, witness: Witness, config: Mapping[str, Any], rate_hz: float
 ) -> Found:
-    """From the registered actions and the processes that live."""
+    """Section `inference`, from the registered actions and the processes that live."""
     wanted = config["inference"]
     places = range(wanted["processes"])
     late = recent(view, view.registered, "registered_ns")
@@ -209,7 +209,7 @@ def inference(
 
 
 def engine(config: Mapping[str, Any]) -> Found:
-    """Where torch runs the network there is nobody who converts it."""
+    """Figures of the engine, which are known where torch runs the network."""
     if config["policy"]["engine"] != "torch":
         return {}
     return {
@@ -235,7 +235,7 @@ def recommended(tau_ms: list[float], wanted: Mapping[str, Any], rate_hz: float) 
 
 
 def regret(view: View) -> Found:
-    """From the default ticks and the rewards that were paid, where none are declared."""
+    """Section `regret`, from the default ticks and the rewards, where no range is declared."""
     rows = view.rows
     low, high = min(0.0, float(rows["reward"].min())), max(0.0, float(rows["reward"].max()))
     unknown = {"value": None, "kind": "unknown", "unit": "reward"}

@@ -11,14 +11,14 @@ from statistics import NormalDist
 import numpy as np
 
 from benchmarks.agreement import Found, OneOf
-from benchmarks.raw_ledger import EPISODES, Rows
-from benchmarks.witness import NANO, View
+from benchmarks.raw_ledger import EPISODES, NANO, Rows
+from benchmarks.witness import View
 
 TREND_EPISODES, LEAST_EPISODES, MOST_CHANCE = 200, 20, 0.001
 
 
 def against_windows(view: View, window: int, since: float) -> Found:
-    """Those of the newest episode, or of an earlier one that ended after `since` seconds."""
+    """`r3.alpha` and `r3.beta` of the newest episode, or of one that ended after `since` (s)."""
     rows = view.rows
     first = int(np.searchsorted(rows["time_ns"], since * NANO))
     ends = [n for n in np.flatnonzero(rows["flags"]) + 1 if n > first]
@@ -49,7 +49,7 @@ def against_window(rows: Rows, window: int) -> tuple[float | None, float | None]
 
 
 def episodes(view: View) -> Found:
-    """From the rewards between the rows that ended an episode."""
+    """Section `episodes`, from the rewards between the rows that ended an episode."""
     played = finished(view.rows)
     last = played[-EPISODES:]
     return {

@@ -7,26 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.agreement import Between, Found
+from benchmarks.raw_ledger import NANO
 from benchmarks.witness import View, Witness
-from rtagent.clock import NANO
 from rtagent.memory.horizon import KINDS
 
 RATE_S = 5.0
 """Updates are counted over this time."""
 NOTED_S = 0.4
-"""Between two notes that a learner makes of its updates; one that is starved takes longer."""
+"""Time between two notes that a learner makes of its updates; a starved learner takes longer."""
 LOOK_S = 0.15
-"""Between two looks, and between an update and its account, at most."""
+"""Longest time between two looks, and between an update and its record."""
 MEASURED_S = 20.0
-"""Since the daemon measured its memory, at most: it does not while a process starts."""
+"""Longest time since the daemon measured its memory: it does not while a process starts."""
 ACTING_S = 0.5
-"""From an update to an action by its weights, at most."""
+"""Longest time from an update to an action by its weights."""
 OVER = ("met", "missed", "early-exit")
 """The decisions that end a horizon."""
 
 
 def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
-    """From the learners' own records, added up, and from what follows from the updates."""
+    """Section `learning`, from the sums of the learners' own records."""
     wanted, records = config["learning"], view.learners
     applied = sum(each["applied"] for each in records)
     places = range(wanted["processes"])
@@ -70,7 +70,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
 
 
 def samples(view: View, batch: int, applied: int) -> int | Between:
-    """Transitions learned from; where R3 is on, those of all its horizons."""
+    """Transitions learned from; where R3 is on, the sum over its horizons."""
     if not view.horizon.mode:
         return applied * batch
     told = ended_samples(view) + view.horizon.consumed
@@ -78,24 +78,24 @@ def samples(view: View, batch: int, applied: int) -> int | Between:
 
 
 def ended_samples(view: View) -> int:
-    """Of the horizons that are over."""
+    """Samples of the horizons that are over."""
     return sum(each.consumed for each in view.decisions if KINDS[each.kind] in OVER)
 
 
 def unaccounted(view: View) -> int:
-    """Samples that learners may not have put into the horizon yet: those of 8 ms each."""
+    """Samples of the last 8 ms, which learners may not have added to the horizon yet."""
     busy = [each["update_ns"] for each in view.learners if each["update_ns"] > 0]
     updates = sum(1 + 8_000_000 // update_ns for update_ns in busy)
     return int(updates * max(view.horizon.batch_size, 1))
 
 
 def batch_size(view: View, batch: int) -> int:
-    """What the newest decision of R3 made it."""
+    """The batch size after the newest decision of R3, or the configured one."""
     return int(view.decisions[-1].after) if view.horizon.mode and view.decisions else batch
 
 
 def exploration(updates: int, config: Mapping[str, Any]) -> float:
-    """The rate after so many updates, linear."""
+    """The exploration rate after so many updates; it falls linearly."""
     policy = config["policy"]
     if not config["learning"]["processes"]:
         return float(policy["epsilon_end"])
@@ -105,7 +105,7 @@ def exploration(updates: int, config: Mapping[str, Any]) -> float:
 
 
 def applied_at(witness: Witness, at: float) -> int:
-    """Updates that were seen before this moment, less those that nobody has published."""
+    """Updates that the last look before this moment saw."""
     seen = [sum(applied) for when, applied in witness.applied if when <= at]
     return seen[-1] if seen else 0
 
@@ -113,7 +113,7 @@ def applied_at(witness: Witness, at: float) -> int:
 def update_rate(witness: Witness, now: float, learners: int) -> Between | None:
     """Updates per second of the last 5 s, or since a learner was ready if that is less.
 
-    To one update of each learner: it does not note when it made them.
+    The bounds leave room for one update of each learner, which does not note when it made them.
     """
     rates = [learner_rates(witness, now, index) for index in range(learners)]
     known = [each for each in rates if each]
@@ -124,7 +124,7 @@ def update_rate(witness: Witness, now: float, learners: int) -> Between | None:
 
 
 def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
-    """Of one learner, for every moment since which it may have counted."""
+    """Rates of one learner, for every moment from which it may have counted."""
     looks = [(at, applied[index]) for at, applied in witness.applied if at <= now]
     begun, updates = witness.since["learner", index], looks[-1][1]
     first, last = now - RATE_S - NOTED_S, now - RATE_S + NOTED_S
@@ -142,7 +142,7 @@ def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
 
 
 def replay(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
-    """From the stamps that lie in the ledger's memory, and the sizes of the two rings."""
+    """Section `replay`, from the rows and the sizes of the two rings."""
     capacity = config["replay"]["capacity"]
     per_tick = sum(witness.sizes[name] // capacity for name in ("frames", "ledger"))
     held = min(len(view.rows), capacity)
@@ -157,7 +157,7 @@ def replay(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
 
 
 def r3(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
-    """From the decisions, which are kept with their inputs, and from the episodes."""
+    """Section `r3`, from the decisions, which are kept with their inputs."""
     wanted = config["r3"]
     kinds = [KINDS[each.kind] for each in view.decisions]
     on = bool(view.horizon.mode)
@@ -183,7 +183,7 @@ def r3(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
 
 
 def horizon(view: View, wanted: Mapping[str, Any]) -> Found:
-    """Where the running horizon stands, by the end of the one before and the learners' count."""
+    """The running horizon, from the end of the one before and the learners' counts."""
     names = ("elapsed_s", "consumed", "time_ratio", "data_ratio")
     if not (view.horizon.mode and view.horizon.running):
         return dict.fromkeys((f"r3.{name}" for name in names), None)
@@ -226,7 +226,7 @@ def horizon_between(before: View, after: View, wanted: Mapping[str, Any]) -> Fou
 
 
 def evaluation(events: Sequence[Mapping[str, Any]]) -> Found:
-    """From the events of the evaluations, newest first: each tells its returns."""
+    """Figures of evaluations, from their events, newest first."""
     done = [each for each in events if each["kind"] == "evaluation"]
     newest = done[0] if done else {}
     path = "learning.evaluation"

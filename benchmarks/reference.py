@@ -19,7 +19,6 @@ spread, or above it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 
 import rtagent.virtual
+from benchmarks.command import command_line
 from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -43,13 +43,13 @@ LEARNING_STARTS = 1000
 EXPLORATION_STEPS = 5000
 EPSILON_END = 0.04
 TARGET_PERIOD = 100
-"""Updates."""
+"""Updates between two copies into the target network."""
 WIDTH = 2
-"""Of the mlp: 128 units per layer."""
+"""Width of the MLP: 128 units per layer."""
 NOISE = 0.1
 """TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
 INFERENCE_S = UPDATE_S = 1e-4
-"""In virtual time: a rollout is learned from before the next tick."""
+"""In virtual time, so short that a rollout is learned from before the next tick."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Outcome:
     Attributes:
         final: mean return of the last episodes.
         solved_at: steps until a mean return that counts as solved. If None, never.
-        seconds: what it took.
+        seconds: wall-clock time of the run.
     """
 
     final: float
@@ -97,7 +97,7 @@ class World:
 def outcome(
     returns: list[float], lengths: list[int], seconds: float, solved: float
 ) -> Outcome:
-    """Sum up the episodes of one run, in their order."""
+    """The outcome of one run, from its episodes in their order."""
     ends = np.cumsum(lengths)
     windows = np.lib.stride_tricks.sliding_window_view(np.array(returns), OVER_EPISODES)
     reached = np.flatnonzero(windows.mean(axis=1) >= solved)
@@ -108,36 +108,28 @@ def outcome(
 def cartpole_config(algorithm: str, seed: int) -> Config:
     """The common settings on CartPole, as ours are called."""
     updates = (EXPLORATION_STEPS - LEARNING_STARTS) // STEPS_PER_UPDATE
-    return parse_config(
-        {
-            "env": {"id": "CartPole-v1"},
-            "policy": {
-                "network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1,
-                "epsilon_end": EPSILON_END, "epsilon_steps": updates,
-            },
-            "learning": {
-                "algorithm": algorithm, "n_step": 1, "batch_size": 64, "learning_rate": 1e-3,
-                "target_period": TARGET_PERIOD, "learning_starts": LEARNING_STARTS,
-                "publish_every": 1, "v_min": 0.0, "v_max": 100.0,
-            },
-            "replay": {"capacity": 50_000},
-            "run": {"seed": seed},
-        }
+    return _off_policy_config(
+        "CartPole-v1", algorithm, seed, {"epsilon_end": EPSILON_END, "epsilon_steps": updates},
+        {"target_period": TARGET_PERIOD, "v_min": 0.0, "v_max": 100.0},
     )
 
 
 def pendulum_config(algorithm: str, seed: int) -> Config:
     """The common settings on Pendulum, as ours are called."""
+    exploration = {"epsilon_end": NOISE, "epsilon_steps": 1}
+    return _off_policy_config("Pendulum-v1", algorithm, seed, exploration, {"gradient_clip": 0.0})
+
+
+def _off_policy_config(
+    env_id: str, algorithm: str, seed: int, policy: dict[str, Any], learning: dict[str, Any]
+) -> Config:
     return parse_config(
         {
-            "env": {"id": "Pendulum-v1"},
-            "policy": {
-                "network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1,
-                "epsilon_end": NOISE, "epsilon_steps": 1,
-            },
+            "env": {"id": env_id},
+            "policy": {"network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1, **policy},
             "learning": {
                 "algorithm": algorithm, "n_step": 1, "batch_size": 64, "learning_rate": 1e-3,
-                "learning_starts": LEARNING_STARTS, "publish_every": 1, "gradient_clip": 0.0,
+                "learning_starts": LEARNING_STARTS, "publish_every": 1, **learning,
             },
             "replay": {"capacity": 50_000},
             "run": {"seed": seed},
@@ -168,7 +160,7 @@ def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
 
 
 def run_virtual(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
-    """One seed of ours that learns from what its policy has just done."""
+    """One seed of one of our on-policy algorithms, in virtual time."""
     clock = MonotonicClock()
     began = clock.now()
     config = world.config(algorithm, seed)
@@ -263,7 +255,7 @@ def their_on_policy(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
 
 
 def pendulum(name: str) -> World:
-    """Ours of a name and theirs on Pendulum."""
+    """An actor-critic algorithm of ours and theirs on Pendulum."""
     return World(
         f"sb3-{name}", (name,), -250.0, 15_000, 7_500, 1, pendulum_config,
         their_actor_critic(name), run_ours,
@@ -271,7 +263,7 @@ def pendulum(name: str) -> World:
 
 
 def on_policy(name: str) -> World:
-    """Ours of a name and theirs on CartPole, by our defaults."""
+    """An on-policy algorithm of ours and theirs on CartPole, by our defaults."""
     return World(
         f"sb3-{name}", (name,), 195.0, 30_000, 30_000, 1, on_policy_config,
         their_on_policy(name), run_virtual,
@@ -315,12 +307,11 @@ def table(world: World, outcomes: dict[str, list[Outcome]]) -> str:
 
 def main() -> None:
     """Run every side of every seed, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, help="default: 5; with --quick 2")
     parser.add_argument("--quick", action="store_true", help="fewer seeds and steps")
     parser.add_argument("--world", choices=list(WORLDS), default="cartpole")
     parser.add_argument("--steps", type=int, help="per seed; default: as the world has it")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     world = WORLDS[options.world]

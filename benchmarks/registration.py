@@ -53,7 +53,7 @@ STACK = (4, 84, 84)
 
 
 class InstantPolicy:
-    """Answers without a forward pass, and takes no notice of weights."""
+    """Answers without a forward pass, and ignores weights."""
 
     pieces = 1
 
@@ -69,10 +69,10 @@ class InstantPolicy:
 
 
 class Deaf:
-    """A pipe to nobody."""
+    """A pipe that nobody reads."""
 
     def send(self, message: Any) -> None:
-        """Take no notice."""
+        """Drop the message."""
 
 
 def blueprint() -> Blueprint:
@@ -95,7 +95,7 @@ def blueprint() -> Blueprint:
 
 
 def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> None:
-    """Body of the inference process; notes in `written` when it wrote the action for each frame."""
+    """Body of the inference process; `written` gets the time of the action for each frame."""
     sharpen_timers()
     prefer_acting(realtime)
     world = World(handles)
@@ -131,13 +131,13 @@ Span = tuple[float, float]
 
 @dataclass
 class Measured:
-    """Each frame's spans, and what the machine had to do with them.
+    """Each frame's spans, and figures of the machine beside them.
 
     Attributes:
         ours, theirs: spans of the driver, and over queues.
         sleeps_us: lateness of bare sleeps of one tick.
-        ahead_us: the time ahead that the driver chose in the end.
-        share: of a core that it spent awake ahead of frames.
+        ahead_us: how long before a frame the driver chose to wake up in the end.
+        share: share of a core that the driver spent awake before frames.
     """
 
     ours: list[Span]
@@ -158,7 +158,7 @@ def bare_sleeps() -> list[float]:
 
 
 def _begun(memory: WorldMemory) -> World:
-    """A world in which inference may go."""
+    """The world of a memory, in which inference may begin."""
     world = World(memory.handles)
     world.control.write(DesiredState(memory.handles.config, go=True))
     world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
@@ -226,19 +226,19 @@ class Ticks:
         self.due = self._clock.now()
 
     def announce(self, environment: Any, number: int) -> None:
-        """Put the clock in the metrics: the next tick is due as number `number`."""
+        """Tell the metrics that the next tick has this number, and when it is due."""
         environment.anchor_tick = number
         environment.anchor_ns = round((self.due + PERIOD_S) * 1e9)
 
     def wait(self) -> float:
-        """Wait for the next tick; the time then, seconds."""
+        """Wait for the next tick; returns the time then, seconds."""
         self.due += PERIOD_S
         self._clock.sleep_until(self.due)
         return self._clock.now()
 
 
 def _ours(world: World, number: int, ticks: Ticks, written: Any) -> Span | None:
-    """Until the action slot is written; takes one tick."""
+    """The span of one frame until its action slot is written; takes one tick."""
     frame = np.full(STACK[1:], number % 256, np.uint8)
     start = ticks.wait()
     world.metrics.environment.behind_ns = round((start - ticks.due) * 1e9)
@@ -250,7 +250,7 @@ def _ours(world: World, number: int, ticks: Ticks, written: Any) -> Span | None:
 
 
 def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> Span | None:
-    """The same over queues."""
+    """The span of one frame over queues; None if no action came."""
     observation = np.full(STACK, number % 256, np.uint8)
     start = ticks.wait()
     frames.put((number, observation))

@@ -19,7 +19,6 @@ on.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -37,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rtagent
+from benchmarks.command import command_line
 from benchmarks.delayed_link import DelayedLink, go_first
 from benchmarks.sleeping_policy import COMPUTE_S
 from rtagent.cli.jitter import measure_jitter
@@ -49,7 +49,7 @@ MOST_INACTION = 0.01
 MOST_ABOVE_FLOOR = 1.0
 MOST_AGAIN_S = 1.0
 SETTLED_S = 12.0
-"""Without a change of the number of processes for so long, it has been found."""
+"""The number of processes has been found when it has not changed for this long."""
 STEADY_TICKS = 30
 STEADY_S = 5.0
 BEFORE_S = 1.0
@@ -69,11 +69,10 @@ class Server:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> float:
-        """Start it; when it said that it serves, seconds."""
+        """Start the server; the monotonic time (s) at which it said that it serves."""
         command = [
-            sys.executable, "-m", "rtagent", "policy-server",
-            self._factory, "--port", str(self.port), "--parallel", "16",
-            "--json",
+            sys.executable, "-m", "rtagent", "policy-server", self._factory,
+            "--port", str(self.port), "--parallel", "16", "--json",
         ]
         environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
@@ -84,7 +83,7 @@ class Server:
         return time.monotonic()
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the server, which closes no connection first."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -103,13 +102,13 @@ class Run:
         self.tick_s = runtime.world.blueprint.tick_seconds
 
     def rows(self, seconds: float) -> Any:
-        """The ticks of the next seconds."""
+        """The ledger rows of the next seconds."""
         first = self.ledger.newest + 1
         time.sleep(seconds)
         return self.ledger.read(first, self.ledger.newest + 1)
 
     def since(self, at: float) -> Any:
-        """The ticks from a time on, seconds."""
+        """The ledger rows since a monotonic time, seconds."""
         newest = self.ledger.newest
         first = newest - math.ceil((time.monotonic() - at) / self.tick_s) - 2
         rows = self.ledger.read(max(0, first), newest + 1)
@@ -121,7 +120,7 @@ class Run:
         return found
 
     def settle(self) -> int:
-        """Wait until the number of processes no longer changes; the number."""
+        """Wait until the number of inference processes no longer changes; that number."""
         known, since = 0, time.monotonic()
         end = since + LIMIT_S
         while time.monotonic() - since < SETTLED_S and time.monotonic() < end:
@@ -142,7 +141,7 @@ class Run:
 
 
 def shares(rows: Any) -> dict[str, Any]:
-    """What ticks were like."""
+    """Inaction, delay and lateness of some ticks."""
     acted = rows["source"] != Source.DEFAULT
     delays = (rows["tick"] - rows["observed"])[acted]
     return {
@@ -176,7 +175,7 @@ def outage(run: Run, began: float, back: float) -> dict[str, Any]:
 
 
 def cut(run: Run, link: DelayedLink, seconds: float) -> dict[str, Any]:
-    """Cut the link for so long."""
+    """Cut the link for some seconds."""
     link.cut()
     began = time.monotonic()
     time.sleep(seconds)
@@ -230,7 +229,7 @@ def setting() -> Iterator[tuple[Run, DelayedLink, Server]]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Everything."""
+    """Every figure of the benchmark."""
     with setting() as (run, link, server):
         floor = math.ceil((ROUND_TRIP_S + COMPUTE_S) / run.tick_s)
         processes = run.settle()
@@ -301,9 +300,8 @@ def show(found: dict[str, Any], console: Console) -> None:
 
 def main() -> int:
     """Measure; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with cuts of 2 s")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     found = {"machine": str(floor), **measure(args.quick)}

@@ -63,7 +63,7 @@ CONTENDERS = (
     "ours, without C", "TorchRL",
 )
 OPTIONAL = {"TorchRL": ("torchrl.data", "torchrl")}
-"""Contenders that are named as missing where their package is."""
+"""Contenders that are left out where their package is missing."""
 LIMITS = {
     "bytes per transition": 7200.0,
     "uniform / SB3": 2.5,
@@ -78,7 +78,7 @@ SHOWN = (
     ("both stacks / TorchRL", "ours, both stacks", ("TorchRL",)),
     ("overlap saves", "ours", ("ours, both stacks",)),
 )
-"""Without a target: the same bytes on both sides, and what copying fewer is worth."""
+"""Ratios without a target: with the same bytes on both sides, and what copying fewer saves."""
 
 
 # ---- speed
@@ -95,7 +95,7 @@ def _copier() -> Draw:
 
 
 def _contender(name: str, count: int) -> Draw:
-    """What is measured, holding that many transitions."""
+    """A contender that holds `count` transitions."""
     if name == "memcpy":
         return _copier()
     if name.startswith("ours"):
@@ -131,7 +131,7 @@ def _serve(name: str, count: int, pipe: Any) -> None:
 
 
 def _seconds(draw: Draw, size: int, batches: int) -> float:
-    """Of the processor; each batch lives until the next one is there, as a learner's does."""
+    """Processor time of some batches; each lives until the next is there, as with a learner."""
     started = time.process_time()
     for _ in range(batches):
         batch = draw(size)
@@ -182,7 +182,7 @@ def measure_speed(
 
 
 def measure_taking(count: int) -> list[float]:
-    """Microseconds of the wall that getting a batch takes that was made during a computation."""
+    """Wall-clock microseconds to get each batch that was made during a computation."""
     ours = Ours(pictures(), count)
     ours.draw(ours.uniform)
     matrix = torch.rand(512, 512)
@@ -278,7 +278,7 @@ def judge(
 
 
 def compare(speeds: dict[str, dict[int, list[float]]]) -> dict[str, float]:
-    """The ratios of `SHOWN`, against the sooner of the others."""
+    """The ratios of `SHOWN`, against the fastest of the others."""
     return {
         f"{name}, B={size}": min(_ratio(speeds, one, other, size) for other in others)
         for name, one, others in SHOWN

@@ -70,7 +70,7 @@ class Ours:
         return Replay(self._world.frames, self._world.ledger, learning, priorities)
 
     def draw(self, replay: Replay) -> Draw:
-        """Batches of one of the replays, taking in what is new before each."""
+        """Draws batches from one of the replays; each draw first takes in what is new."""
         while replay.refresh():
             pass
 
@@ -90,7 +90,7 @@ class Ours:
         self.prioritized.update_priorities(batch, torch.from_numpy(self._rng.random(size)))
 
     def filled(self) -> Ours:
-        """Itself, with everything taken in by a prioritized learner."""
+        """Let a prioritized learner take in everything; returns itself."""
         self.draw(self.prioritized)
         return self
 
@@ -104,7 +104,7 @@ class BothStacks(BatchBuffer):
     """Copies state and successor each by itself, as the peers do, though they overlap."""
 
     def choose(self, serials: Ints) -> int:
-        """As of transitions that have no frame in common."""
+        """Choose, and say that no state has a frame in common with its successor."""
         super().choose(serials)
         return 0
 
@@ -204,6 +204,11 @@ def _tensors(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 
 def peer(module: str, package: str) -> Any:
+    """Import a module of another package.
+
+    Raises:
+        UserError: the package is not installed.
+    """
     try:
         return __import__(module, fromlist=["*"])
     except ImportError:
@@ -215,4 +220,5 @@ def _stack(pictures: np.ndarray, tick: int) -> np.ndarray:
 
 
 def pictures() -> np.ndarray:
+    """(PICTURES, 84, 84) uint8 noise."""
     return np.random.default_rng(0).integers(0, 256, (PICTURES, *STACK[1:]), np.uint8)

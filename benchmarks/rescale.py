@@ -3,19 +3,18 @@
 1 to 8: seconds from the PATCH until all eight have acted. 8 to 3: ticks that the clock missed
 meanwhile (its longest lateness must stay below one tick, and no tick may be skipped).
 
-    python -m benchmarks.rescale [--json]
+    python -m benchmarks.rescale [--rounds N] [--json]
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.command import command_line
+from benchmarks.command import Result, command_line, report
 from benchmarks.daemon import RunningDaemon
 from rtagent.config.section import GAME_BOY_HZ
 
@@ -70,9 +69,9 @@ def main() -> int:
             shrunk.append(shrink(daemon, 3))
             daemon.patch_inference(processes=1)
             time.sleep(1.0)
-    acting = [each[1] for each in grown]
+    acting = [seconds for _, seconds in grown]
     result = {
-        "grow_answered_s": float(np.median([each[0] for each in grown])),
+        "grow_answered_s": float(np.median([seconds for seconds, _ in grown])),
         "all_eight_acting_s": {"median": float(np.median(acting)), "max": max(acting)},
         "shrink": shrunk,
     }
@@ -81,15 +80,17 @@ def main() -> int:
         for each in shrunk
     )
     passed = float(np.median(acting)) <= LIMIT_S and not missed
-    if args.json:
-        print(json.dumps({**result, "passed": passed}, indent=2))
-    else:
-        print(f"1 to 8: answered after {result['grow_answered_s']:.2f} s (median)")
-        print(f"1 to 8: all eight acting after {np.median(acting):.2f} s (max {max(acting):.2f} s)")
-        for each in shrunk:
-            print(f"8 to 3: {each}")
-        print("ok" if passed else "MISSED")
-    return int(not passed)
+    return report({**result, "passed": passed}, args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print both figures for people."""
+    acting = result["all_eight_acting_s"]
+    print(f"1 to 8: answered after {result['grow_answered_s']:.2f} s (median)")
+    print(f"1 to 8: all eight acting after {acting['median']:.2f} s (max {acting['max']:.2f} s)")
+    for each in result["shrink"]:
+        print(f"8 to 3: {each}")
+    print("ok" if result["passed"] else "MISSED")
 
 
 if __name__ == "__main__":

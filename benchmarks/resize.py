@@ -46,7 +46,7 @@ IDLE, RESIZE, FLOOR, STOP = range(4)
 PHASE, WRITER_READY = 0, 1
 BATCHES, TORN, EMPTY, READY = range(4)
 LONGEST, LONGEST_RUNNING = 4, 8
-"""One word for each phase."""
+"""The first of four words, one for each phase."""
 
 
 def pictures() -> np.ndarray:
@@ -122,7 +122,7 @@ class Checker:
 
 
 def sample(handles: WorldHandles, shared: Any, index: int) -> None:
-    """Body of a sampling process; keeps its counts and, for each phase, its longest pause."""
+    """Body of a sampling process; it records its counts and the longest pause of each phase."""
     torch.set_num_threads(1)
     world, rng, checker = World(handles), np.random.default_rng(index), Checker()
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
@@ -151,7 +151,7 @@ def moment() -> tuple[float, float]:
     while True:
         now = time.monotonic()
         waited = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-        # Another one may have run between the two looks: then they do not belong together.
+        # If another thread ran between the two readings, they do not belong together.
         if time.monotonic() - now < 0.0005:
             return now, waited
 
@@ -172,7 +172,7 @@ class Owner:
         self.longest_step_s = 0.0
 
     def step(self) -> bool:
-        """One call; whether nothing was left to do."""
+        """Do one step of maintenance; returns whether nothing was left to do."""
         begun, waited = moment()
         done = self._memory.maintain(self._frames.newest, self.limit)
         ended, waited_then = moment()
@@ -182,7 +182,7 @@ class Owner:
         return done
 
     def until(self, condition: Callable[[], bool], what: str) -> float:
-        """Keep going until the condition holds; seconds that it took."""
+        """Do steps until a condition holds; returns the seconds that they took."""
         begun = time.monotonic()
         while not condition():
             self.step()
@@ -191,13 +191,13 @@ class Owner:
         return time.monotonic() - begun
 
     def held(self) -> dict[str, int]:
-        """Bytes behind the rings, and of the whole machine."""
+        """Bytes that the rings hold, and the memory figures of the machine."""
         pages = self._memory.pages()
         ring = pages["frames"] + pages["ledger"]
         return {"ring": ring, "Shmem": meminfo("Shmem"), "MemAvailable": meminfo("MemAvailable")}
 
     def full(self) -> bool:
-        """Whether the ring keeps as many ticks as the limit, but for those of its guard."""
+        """Whether the ring keeps as many ticks as the limit allows, without those of its guard."""
         kept = self._frames.newest - self._frames.oldest + 1
         return kept >= 0.999 * self.limit - 64
 

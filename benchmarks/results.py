@@ -15,7 +15,7 @@ Trial = Mapping[str, Any]
 
 
 class Point(NamedTuple):
-    """A mean over seeds, half of its 95 % interval (NaN with one seed), and how many those are."""
+    """A mean over seeds, half of its 95 % interval (NaN with one seed), and the number of seeds."""
 
     mean: float
     half: float
@@ -46,7 +46,7 @@ class Results:
         return [value for value in dict.fromkeys(found) if value is not None]
 
     def point(self, figure: str) -> Point | None:
-        """A figure over all trials that know it; None if there is none."""
+        """The mean of a figure over the trials that have it; None if no trial has it."""
         known = [
             trial["figures"][figure] for trial in self.trials
             if trial.get("figures", {}).get(figure) is not None
@@ -73,7 +73,7 @@ class Results:
         ]
 
     def curves(self) -> list[dict[str, Any]]:
-        """A row for each figure of a trial that is a list of numbers, a column for each of them."""
+        """A row for each figure that is a list of numbers, with a column for each number."""
         return [
             {**trial["params"], "seed": trial["seed"], "figure": name,
              **{str(step): value for step, value in enumerate(values, 1)}}
@@ -112,8 +112,25 @@ class Results:
         return list(rows.values())
 
 
+def bars(axes: Any, place: int, of: int, points: Sequence[Point | None], **how: Any) -> None:
+    """Draw one of several series of bars, which stand side by side at 0, 1, ...
+
+    Args:
+        axes: to draw on.
+        place: number of the series.
+        of: how many series there are.
+        points: heights with their intervals. None leaves a bar out.
+        how: options of Matplotlib's `bar`.
+    """
+    axes.bar(
+        np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
+        [np.nan if point is None else point.mean for point in points], 0.8 / of,
+        yerr=[np.nan if point is None else point.half for point in points], **how,
+    )
+
+
 def identity(trial: Trial, seed: int | None = None) -> str:
-    """Parameters and seed, by which a trial is known."""
+    """Parameters and seed as one string, which identifies a trial."""
     return json.dumps([trial["params"], trial["seed"] if seed is None else seed], sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Connections that send nothing, kept by a thread; those that end come anew within a second."""
+"""Connections that send nothing, held by a thread; one that ends is replaced within a second."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ EVERY_S = 0.05
 
 
 class SilentConnections:
-    """So many connections, as long as the block runs.
+    """Holds `count` connections to a port of this machine while the `with` block runs.
 
     Attributes:
-        ended: how often the other side has hung up.
+        ended: connections that the other side has closed.
     """
 
     def __init__(self, port: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""A policy for measurements: it takes 80 ms however many observations it is asked, asleep.
+"""A policy for measurements: it sleeps for 80 ms, whatever the number of observations.
 
 That stands for a policy on an accelerator, which keeps no processor of its machine busy.
 """
@@ -28,5 +28,5 @@ class Sleeping(nn.Module):
 
 
 def asleep(observation_space: Any, action_space: Any) -> nn.Module:
-    """As `policy.factory` wants it."""
+    """A factory for `policy.factory`."""
     return Sleeping(int(getattr(action_space, "n", 0)) or action_space.shape[0])

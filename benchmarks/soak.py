@@ -41,7 +41,7 @@ BETWEEN_DEATHS_S = 16.0
 RECOVERY_LIMIT_S = 60.0
 QUIET_S = 2.0
 WARM_UP_S = 180.0
-"""Or a fifth of the time, if that is less: the replay fills up, and the learner's caches do."""
+"""Or a fifth of the time, if that is less: the replay and the learner's caches fill up."""
 POLL_S = 0.1
 TRIALS = 3
 MOST_GROWTH = 0.02
@@ -75,14 +75,14 @@ class Soak:
     """One run.
 
     Attributes:
-        daemon: under test.
-        recount: follows its ledger.
+        daemon: the daemon under test.
+        recount: follows the ledger of the daemon.
         random: chooses what is done.
-        done: how often each disturbance was.
+        done: how often each disturbance was done.
         samples: what was read after each recovery.
         recovered_s: how long each recovery took.
         killed: processes that were killed or stopped.
-        deaths: of processes that came back, those among them.
+        deaths: processes that died and came back, including those that were killed.
     """
 
     daemon: RunningDaemon
@@ -146,7 +146,7 @@ class Soak:
         self._ask("PATCH", path, json=changes)
 
     def _ask(self, method: str, path: str, **arguments: Any) -> Any:
-        """Call the daemon; its service may just be away."""
+        """Call the daemon; repeat the call while its service is being started again."""
         deadline = time.monotonic() + RECOVERY_LIMIT_S
         while True:
             try:
@@ -183,7 +183,7 @@ class Soak:
         self._count_deaths()
 
     def _count_deaths(self) -> None:
-        """Note new lives; a process that was sent away and has come again begins at none."""
+        """Count restarts; a process that was removed and added again begins at 0."""
         for role in self.roles():
             name, restarts = role["name"], role["restarts"]
             self.deaths += max(0, restarts - self._restarts.get(name, 0))
@@ -221,9 +221,9 @@ class Soak:
         self.samples.append(found)
 
     def untrue_figures(self) -> list[str]:
-        """What `/v1/stats` says otherwise than the ledger.
+        """Figures of `/v1/stats` that differ from the ledger.
 
-        A world that is stopped between a row and its count is looked at again.
+        An environment that was stopped between a row and its count is compared again.
         """
         for _ in range(TRIALS):
             environment = self._sample_roles("environment", 1)[0]["pid"]
@@ -244,7 +244,7 @@ class Soak:
 
 
 def run(minutes: float, seed: int) -> dict[str, Any]:
-    """Soak a daemon; everything that was found."""
+    """Soak a daemon; returns every figure."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with (
         RunningDaemon(*SETTINGS) as daemon,

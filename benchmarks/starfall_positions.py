@@ -18,7 +18,7 @@ from rtagent.env.registry import register
 LARGEST = {
     "paddle_x": 128, "star0_x": 144, "star0_y": 128, "star1_x": 144, "star1_y": 128, "level": 11,
 }
-"""Variables of the cartridge, by the largest value: stars fall no faster from level 11 on."""
+"""Variables of the cartridge and their largest values: from level 11 on stars fall no faster."""
 
 
 class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -28,7 +28,7 @@ class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
     observation_space = spaces.Box(0.0, 1.0, (len(LARGEST),), np.float32)
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
-        """A picture to what it shows."""
+        """The variables, whatever the picture."""
         game = self.env.unwrapped
         assert isinstance(game, Starfall)
         return np.array(

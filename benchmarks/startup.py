@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 import numpy as np
 
-from benchmarks.command import command_line
+from benchmarks.command import Result, command_line, report
 from benchmarks.daemon import RunningDaemon
 
 LIMIT_S = 6.0
@@ -31,12 +30,13 @@ def main() -> int:
             message = f"first agent action after {seconds[-1]:.2f} s"
             print(message, file=sys.stderr, flush=True)
     passed = float(np.median(seconds)) <= LIMIT_S
-    if args.json:
-        print(json.dumps({"seconds": seconds, "passed": passed}, indent=2))
-        return int(not passed)
-    verdict = "ok" if passed else "MISSED"
-    print(f"median {np.median(seconds):.2f} s, limit {LIMIT_S:.0f} s: {verdict}")
-    return int(not passed)
+    return report({"seconds": seconds, "passed": passed}, args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print the median beside the limit."""
+    verdict = "ok" if result["passed"] else "MISSED"
+    print(f"median {np.median(result['seconds']):.2f} s, limit {LIMIT_S:.0f} s: {verdict}")
 
 
 if __name__ == "__main__":

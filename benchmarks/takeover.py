@@ -11,7 +11,6 @@ driver puts in the metrics: all that is done for one action once its frame is th
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -22,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from benchmarks.command import command_line
 from benchmarks.registration import Deaf, Ticks, blueprint
 from rtagent.cli.forward_time import takeover_times
 from rtagent.clock import MonotonicClock
@@ -44,20 +45,18 @@ BLOCKS = ("no publications", "prepared in waits", "on the way")
 
 
 class OnTheWay(Weights):
-    """Never uses a wait; takes everything over at the beginning of an inference."""
+    """Takes over all weights at the beginning of an inference, and none while the driver waits."""
 
     def prepare(self, until: float) -> None:
-        """Leave it."""
+        """Do nothing."""
 
     def hurry(self, seconds: float) -> None:
-        """Take over all of it."""
+        """Take over all weights."""
         self.take_over()
 
 
 def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     """Body of the inference process."""
-    import torch
-
     torch.set_num_threads(1)
     sharpen_timers()
     world = World(handles)
@@ -81,8 +80,6 @@ def acting(config: Any, shapes: Any) -> ActingPolicy:
 
 def measure(config: Any, frames: int) -> dict[str, Any]:
     """Milliseconds: forward pass, whole takeover, and latencies of each block."""
-    import torch
-
     torch.set_num_threads(1)
     policy = acting(config, blueprint())
     shapes = replace(blueprint(), tensors=tensor_specs(policy.module))
@@ -150,11 +147,10 @@ def _spread(milliseconds: Any) -> dict[str, float]:
 
 def main() -> int:
     """Print the blocks side by side."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--network", choices=("nature", "resnet"), default="nature")
     parser.add_argument("--width", type=int, default=1)
     parser.add_argument("--frames", type=int, default=600)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     config = load_config(overrides=[
         "replay.capacity=4096", f"policy.network={args.network}", f"policy.width={args.width}",

@@ -1,4 +1,4 @@
-"""Tiny policies of LeRobot (extra `lerobot`), built on the spot."""
+"""Tiny, untrained policies of LeRobot (extra `lerobot`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE = 2
 
 
 def act(observation: int, actions: int, chunk: int) -> Any:
-    """An ACT policy, untrained, that sees a vector of so many numbers."""
+    """An ACT policy that observes a vector of `observation` numbers."""
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.act.modeling_act import ACTPolicy
 
@@ -26,7 +26,7 @@ def act(observation: int, actions: int, chunk: int) -> Any:
 
 
 def diffusion(observation: int, actions: int) -> Any:
-    """A diffusion policy, untrained, that looks at two observations and answers with 8 actions."""
+    """A diffusion policy that takes two observations and answers with 8 actions."""
     from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
     from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
 

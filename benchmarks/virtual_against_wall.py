@@ -36,12 +36,12 @@ from rtagent.virtual.result import figures_since
 
 WARM_UP_S = 5.0
 LOOK_S = 0.2
-"""Between two looks at the time of the last update."""
+"""Seconds between two readings of the time of the last update."""
 TRAINED_S = 200.0
 UPDATE_S = 0.005
-"""Of an update while the policy is trained that is played."""
+"""Time of an update while the policy is trained that is played later."""
 BOUNDS = {"inaction": 0.05, "delays": 0.10, "return": 0.25, "updates": 0.10}
-"""Largest differences; of returns and updates as a part of the wall clock's."""
+"""Largest accepted differences; those of returns and updates are relative to the wall clock."""
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=25", "inference.processes=2",
     "inference.injected_latency_ms=44", "inference.injected_latency_distribution=gauss",
@@ -91,7 +91,7 @@ def total_variation(one: dict[int, int], other: dict[int, int]) -> float:
 
 
 def relative(wall: float, simulated: float) -> float:
-    """A difference as a part of the wall clock's figure."""
+    """The difference over the wall clock's figure."""
     return abs(simulated - wall) / abs(wall) if wall else float(simulated != wall)
 
 

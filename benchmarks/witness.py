@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.process_figures import descendants, gone
-from benchmarks.raw_ledger import ROW, Ledger, Rows
+from benchmarks.raw_ledger import ROW, Ledger, Rows, arenas
 from rtagent.config import Config
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
@@ -37,7 +37,6 @@ EVERY_S = 0.05
 MEMORY_EVERY_S = 0.5
 """Walking through the page tables of all processes takes some milliseconds."""
 KIB = 1024
-NANO = 1e9
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class View:
         at: seconds, monotonic.
         rows: every ledger row since the start.
         registered: every registered action since the start.
-        ready: the inference processes that are, by their own account.
-        learners: their records, a dictionary each.
-        horizon: R3's, with `decisions`, oldest first, and `reservations`.
-        decisions: every one so far.
+        ready: whether each inference process says that it is ready.
+        learners: the record of each learner, as a dictionary.
+        horizon: R3's newest horizon.
+        decisions: every decision of R3 so far, oldest first.
         pages: bytes that the kernel holds for each arena.
-        since: seconds; when changed inference settings came into force, as the supervisor has it.
+        since: monotonic seconds at which the inference settings last changed.
     """
 
     at: float
@@ -75,14 +74,14 @@ class Witness:
     """Follows a daemon.
 
     Args:
-        supervisor: its pid.
+        supervisor: pid of the supervisor.
         capacity: `replay.capacity`.
 
     Attributes:
         lives: pids that each process has had since it was last wanted, by role and index.
-        since: seconds; when the first of these was seen.
+        since: monotonic seconds at which the first of these was seen.
         applied: (seconds, gradients applied by each learner) of every look.
-        memory: (seconds, bytes of all processes and arenas) now and then.
+        memory: (seconds, bytes of all processes and arenas), every `MEMORY_EVERY_S`.
         sizes: bytes of each arena.
         missed: registrations that were overwritten in the metrics before they were seen.
     """
@@ -90,7 +89,7 @@ class Witness:
     def __init__(self, supervisor: int, capacity: int) -> None:
         self.supervisor = supervisor
         self.ledger = Ledger(supervisor, capacity)
-        self._descriptors = arenas(supervisor)
+        self._descriptors = arenas(f"/proc/{supervisor}/fd")
         self._metrics = ProcessMetrics(memoryview(self._map("metrics")))
         self._horizon = HorizonRecord(memoryview(self._map("horizon")))
         self._control = Control(memoryview(self._map("control")), Config())
@@ -153,7 +152,7 @@ class Witness:
 
     @contextmanager
     def losses(self) -> Iterator[list[float | None]]:
-        """Every loss that was the newest one meanwhile; None if nothing has been learned."""
+        """Every loss that was the newest during the block; None if nothing has been learned."""
         records, seen = self._metrics.learners, list[float | None]()
         done = threading.Event()
 
@@ -175,13 +174,13 @@ class Witness:
             watcher.join()
 
     def dismiss(self, role: str, processes: int) -> None:
-        """Those from this number on are not wanted any more: their death is no replacement."""
+        """Processes from this number on are not wanted any more: their end is no restart."""
         with self._lock:
             for place in [each for each in self.lives if each[0] == role and each[1] >= processes]:
                 self._dismissed.update(self.lives.pop(place))
 
     def alive(self, role: str, index: int) -> bool:
-        """Whether the process that has this place now lives, and belongs to the daemon."""
+        """Whether the process of this role and index lives, and belongs to the daemon."""
         pids = self.lives.get((role, index))
         return bool(pids) and not gone(pids[-1]) and pids[-1] in descendants(self.supervisor)
 
@@ -223,21 +222,6 @@ class Witness:
 
     def _pages(self) -> dict[str, int]:
         return {name: os.stat(path).st_blocks * 512 for name, path in self._descriptors.items()}
-
-
-def arenas(supervisor: int) -> dict[str, str]:
-    """Path of each arena among the descriptors of its owner."""
-    folder, found, prefix = f"/proc/{supervisor}/fd", {}, "/memfd:rtagent-"
-    # A copy that is just being handed to a child has a higher number, and closes soon.
-    for name in sorted(os.listdir(folder), key=int):
-        path = f"{folder}/{name}"
-        try:
-            target = os.readlink(path)
-        except FileNotFoundError:
-            continue
-        if target.startswith(prefix):
-            found.setdefault(target.removeprefix(prefix).partition(" ")[0], path)
-    return found
 
 
 def _own_bytes(pid: int) -> int:

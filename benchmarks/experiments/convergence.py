@@ -14,25 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import rtagent
-import rtagent.virtual
 from benchmarks.experiment import VIRTUAL, Experiment
-from benchmarks.learning import late_returns
+from benchmarks.learning import EXAMPLES, late_return, learn_virtually
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
+from rtagent.telemetry.learning_curve import moving_mean
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 INFERENCE_S = UPDATE_S = 0.001
 """An action is executed one tick after its frame; `learning.updates_per_tick` bounds updates."""
 QUICK_MINUTES = 1.0
 LAST_EPISODES = 100
-"""That the curves are means of."""
+"""The curves are means over so many episodes."""
 SPLITS = 10_000
 PANELS_IN_A_ROW = 3
 
@@ -44,9 +42,9 @@ class Game:
     """What is learned.
 
     Attributes:
-        example: whose settings it begins with.
-        minutes: of virtual time.
-        settings: beside those of the example.
+        example: file of `examples/` with the configuration.
+        minutes: length of a run in virtual time.
+        settings: overrides of the example's settings.
     """
 
     example: str
@@ -106,13 +104,12 @@ def run(game: str, minutes: float, seed: int, **_: Any) -> dict[str, Any]:
         config = rtagent.load_config(EXAMPLES / GAMES[game].example, [
             *GAMES[game].settings, f"learning.precision={precision}", "policy.precision=float32",
         ], {})
-        played = rtagent.virtual.run(
-            config, seconds=60.0 * minutes, seed=seed, inference_s=INFERENCE_S, update_s=UPDATE_S
+        found = learn_virtually(
+            config, minutes, seed=seed, inference_s=INFERENCE_S, update_s=UPDATE_S
         )
-        episodes = list(zip(played.ends_s.tolist(), played.returns.tolist(), strict=True))
         figures |= {
-            f"reward_{precision}": float(np.mean(late_returns(episodes, minutes))),
-            f"updates_{precision}": played.updates, f"curve_{precision}": episodes,
+            f"reward_{precision}": late_return(found["episodes"], minutes),
+            f"updates_{precision}": found["updates"], f"curve_{precision}": found["episodes"],
         }
     for precision in LEARNING_PRECISIONS[1:]:
         apart = figures[f"reward_{precision}"] - figures["reward_float32"]
@@ -137,14 +134,6 @@ def reward_error(full: Floats, low: Floats) -> tuple[float, float]:
     gaps = orders[:, : len(full)].mean(axis=1) - orders[:, len(full) :].mean(axis=1)
     chance = float(np.percentile(np.abs(gaps), 95))
     return scale * abs(float(low.mean() - full.mean())), scale * chance
-
-
-def moving_mean(values: Sequence[float]) -> Floats:
-    """Of the last episodes, at each of them: (episodes,)."""
-    sums = np.cumsum([0.0, *values])
-    ends = np.arange(1, len(sums))
-    starts = np.maximum(0, ends - LAST_EPISODES)
-    return (sums[ends] - sums[starts]) / (ends - starts)
 
 
 def draw(results: Results, figure: Any) -> None:
@@ -174,7 +163,7 @@ def _draw_curve(axes: Any, trials: Sequence[Any], precision: str, colour: str) -
         return
     ends_s = np.linspace(0.0, min(ends[-1] for ends, _ in curves), 200)
     means = np.array([
-        np.interp(ends_s, ends, moving_mean(returns)) for ends, returns in curves
+        np.interp(ends_s, ends, moving_mean(returns, LAST_EPISODES)) for ends, returns in curves
     ])
     middle, spread = means.mean(axis=0), means.std(axis=0)
     axes.plot(ends_s / 60.0, middle, color=colour, label=precision)

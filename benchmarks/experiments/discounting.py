@@ -9,22 +9,18 @@ process that decides seldom is as much longer as it decides more seldom. Explora
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_returns
+from benchmarks.learning import EXAMPLES, late_return, learn_virtually
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.staggering.figures import processes_needed
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole.toml"
 RATE_HZ = 200.0
 TICKS = (0.8, 2, 4)
 CONTENDERS = {"sequential": "-", "staggered": "--"}
-"""And how they are drawn."""
+"""The contenders, and the line with which each is drawn."""
 DISCOUNTS = {"ticks": "tab:blue", "decisions": "tab:orange"}
 UPDATE_S = 0.002
 
@@ -40,9 +36,9 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def config_of(contender: str, ticks: float, discount: str, seed: int) -> Config:
-    """Of a run; sequential is one process beside which learning goes on."""
+    """Configuration of a run; `sequential` is one process, and learning goes on beside it."""
     alone = contender == "sequential"
-    return load_config(EXAMPLE, [
+    return load_config(EXAMPLES / "cartpole.toml", [
         f"inference.injected_latency_ms={1e3 * ticks / RATE_HZ}",
         f"inference.processes={1 if alone else processes_needed(ticks, 1.01 * ticks, 1.0)}",
         f"inference.algorithm={'unstaggered' if alone else 'adaptive'}",
@@ -53,18 +49,15 @@ def config_of(contender: str, ticks: float, discount: str, seed: int) -> Config:
 def run(
     time: str, ticks: float, contender: str, discount: str, seconds: float, seed: int
 ) -> dict[str, Any]:
-    """A run; what its episodes return in the last third."""
-    import rtagent.virtual
-
-    found = rtagent.virtual.run(
-        config_of(contender, ticks, discount, seed), seconds=seconds, update_s=UPDATE_S
+    """A run; its figures."""
+    minutes = seconds / 60.0
+    found = learn_virtually(
+        config_of(contender, ticks, discount, seed), minutes, update_s=UPDATE_S
     )
-    episodes = list(zip(found.ends_s.tolist(), found.returns.tolist(), strict=True))
-    figures = found.figures()
     return {
-        "mean_return": float(np.mean(late_returns(episodes, seconds / 60.0))),
-        "inaction_percent": 100.0 * figures["inaction_fraction"],
-        "delay_mean": figures["delay_mean"], "updates": found.updates,
+        "mean_return": late_return(found["episodes"], minutes),
+        "inaction_percent": 100.0 * found["inaction_fraction"],
+        "delay_mean": found["delay_mean"], "updates": found["updates"],
     }
 
 

@@ -19,14 +19,14 @@ import numpy as np
 import rtagent
 from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_returns, learn
+from benchmarks.learning import late_return, learn
 from benchmarks.paired_curves import draw_pair
 
 PUBLISH_EVERY = 16
 UPDATES_PER_TICK = 0.15
 MINUTES, QUICK_MINUTES = 8.0, 2.0
 SAME = 0.95
-"""Of the updates of one contender, the other must have made so many."""
+"""Least share of the updates of one contender that the other must have made."""
 CONTENDERS = {
     "here": (f"learning.publish_every={PUBLISH_EVERY}",),
     "link": (
@@ -50,7 +50,7 @@ def play(contender: str, minutes: float, seed: int) -> dict[str, Any]:
         ], {})
         run = learn(config, minutes, f"{contender}, seed {seed}: ")
     figures = {
-        "return": float(np.mean(late_returns(run["episodes"], minutes))),
+        "return": late_return(run["episodes"], minutes),
         "updates": run["updates"], "inaction": run["inaction_fraction"],
         "round_trip_ms": run["round_trip_ms"], "curve": run["episodes"],
     }
@@ -76,8 +76,8 @@ def conclusion(returns: dict[str, list[float]], updates: dict[str, float]) -> st
     """What the returns say, if both have learned as often.
 
     Args:
-        returns: of every seed, by contender.
-        updates: mean number, by contender.
+        returns: returns of every seed, by contender.
+        updates: mean number of updates, by contender.
     """
     if min(updates.values()) < SAME * max(1.0, *updates.values()):
         return "nothing is concluded, as the updates are not the same"

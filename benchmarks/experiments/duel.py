@@ -30,8 +30,9 @@ from rtagent.storage.demonstration_file import SUFFIX
 TICKS_OF_LATENCY = 5
 DELAY_TICKS = TICKS_OF_LATENCY + 1
 SELDOM = DELAY_TICKS
-"""Ticks between two decisions of the player for the single process, which itself decides at every
-fifth: one more, so that it sees what its last key has done, and does not press it again."""
+"""Ticks between two decisions of the player that demonstrates for the single process, which itself
+decides at every fifth tick: one more, so that the player sees the effect of its last key before it
+presses another."""
 # An encounter lasts some hundred ticks and is rewarded at its end: long sums, a discount that sees
 # so far, and a distribution rather than a mean, which would hide how little a single tick matters.
 COMMON = (
@@ -42,14 +43,14 @@ COMMON = (
     "learning.gamma=0.997",  # per tick: a horizon of 333 ticks, 5.6 s
     "learning.n_step=32",
     "policy.epsilon_steps=2500",
-    # Whoever is stuck in a menu comes out of it.
+    # A policy that is stuck in a menu comes out of it by chance.
     "policy.epsilon_end=0.15",
     "policy.exploration_hold_ticks=4",
     # The cores are shared: with as many updates as the machine gives, the figure would be of that.
     "learning.updates_per_tick=0.12",
 )
 SHOWN = ("policy.epsilon_start=0.15", "learning.demonstration_margin=0.3")
-"""Who has been shown how need not begin at random."""
+"""After a demonstration, exploration need not begin at random."""
 LAST_MINUTES = 5.0
 CURVE_POINTS = 200
 
@@ -58,9 +59,9 @@ class Shown(NamedTuple):
     """What a contender is shown.
 
     Attributes:
-        path: a demonstration.
+        path: file of the demonstration.
         interval: ticks from one decision in it to the next.
-        decisions: how many those are, about.
+        decisions: about how many decisions it has.
     """
 
     path: Path
@@ -78,10 +79,10 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def demonstrate(folder: Path, name: str, seed: int, ticks: int) -> Shown:
-    """What a contender is shown.
+    """Record what a contender is shown.
 
-    Who decides at every fifth tick is shown as many decisions as it makes in the time in which the
-    other one makes `ticks`.
+    The contender that decides at every fifth tick is shown as many decisions as it makes while the
+    other contender makes `ticks`.
     """
     interval = SELDOM if processes_of(name, TICKS_OF_LATENCY) == 1 else 1
     decisions = ticks if interval == 1 else ticks // TICKS_OF_LATENCY

@@ -24,7 +24,7 @@ LEARNING = "sequential, learning"
 TICKS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 50)
 SPREAD = 0.02
 LONGEST = 1.08
-"""Of 10,000 inferences with that spread none takes longer, in means."""
+"""Longest of 10,000 inferences with that spread, over their mean."""
 PERIODS = 24
 """Inferences of each process, at least: the second half is counted."""
 
@@ -43,7 +43,7 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def processes_of(contender: str, ticks: float) -> int:
-    """As many as the formula asks for; without spacing, as many as `adaptive` has."""
+    """Processes by the formula; `unstaggered` has as many as `adaptive`."""
     if contender.startswith("sequential"):
         return 1
     mode = contender if contender in STAGGERED else "adaptive"

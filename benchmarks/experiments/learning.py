@@ -9,16 +9,15 @@ offline. Exploration is included. A run of each seed is expected to reach `targe
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import LAST_EPISODES, OFFLINE, learn, play
+from benchmarks.learning import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play
 from rtagent.config_sources import load_config
+from rtagent.telemetry.learning_curve import moving_mean
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 WORLDS = {
     "starfall": (None, 15.0, 0.0),
     "cartpole": (EXAMPLES / "cartpole.toml", 2.5, 150.0),
@@ -62,8 +61,7 @@ def draw(results: Results, figure: Any) -> None:
         here = results.where(world=world)
         for trial in here.where(who="rtagent").trials:
             episodes = np.array(trial.get("figures", {}).get("episodes", [])).reshape(-1, 2)
-            ends = range(1, len(episodes) + 1)
-            smooth = [episodes[max(0, end - LAST_EPISODES) : end, 1].mean() for end in ends]
+            smooth = moving_mean(episodes[:, 1], LAST_EPISODES)
             axes.plot(episodes[:, 0] / 60.0, smooth, label=f"seed {trial['seed']}")
         for who, style in zip(OFFLINE, (":", "--"), strict=True):
             point = here.where(who=who).point("last")

@@ -43,7 +43,7 @@ STAGES: tuple[dict[str, Setup], ...] = (
         for actors in (4, 2) for name, each in (("edge", EDGE), ("whole", WHOLE))
     },
 )
-"""The plan: each of them on every world, before the next."""
+"""The plan: each stage is run on every world before the next stage."""
 VARIANTS = {name: setup for stage in STAGES for name, setup in stage.items()}
 GROUPS = {
     "Figs. 7, 8: three architectures": {**BOTH, "learner": "green"},
@@ -91,7 +91,7 @@ def draw(results: Results, figure: Any) -> None:
 def draw_worlds(
     results: Results, figure: Any, groups: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """What `draw_figures` draws, of each world, one below the other."""
+    """Draw what `draw_figures` draws, for each world, one below the other."""
     parts = figure.subfigures(len(WORLDS), 1)
     batches = "/".join(map(str, results.values("batch")))
     for part, (world, name) in zip(parts, WORLDS.items(), strict=True):

@@ -27,7 +27,7 @@ import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
 from benchmarks.experiment import Experiment, Results
 from benchmarks.experiments.duel import COMMON as DUEL
-from benchmarks.learning import OFFLINE, late_returns, learn, play
+from benchmarks.learning import OFFLINE, late_return, learn, learn_virtually, play
 from rtagent.config.section import MAX_INFERENCE_PROCESSES
 
 WIDTHS = (1, 7, 29)
@@ -95,7 +95,7 @@ def run(
             f"run.state_dir={folder}", "run.tensorboard=false",
         ])
         if named["time"] == "virtual":
-            found = _simulated(config, minutes)
+            found = learn_virtually(config, minutes, update_s=UPDATE_S)
         else:
             found = learn(config, minutes, f"{game}, {named['policy']}, {contender}, seed {seed}: ")
     return {
@@ -103,15 +103,6 @@ def run(
         "inaction_percent": 100.0 * found["inaction_fraction"],
         "updates": found["updates"], "episodes": found["episodes"],
     }
-
-
-def _simulated(config: rtagent.Config, minutes: float) -> dict[str, Any]:
-    """As `learn`, in virtual time."""
-    import rtagent.virtual
-
-    found = rtagent.virtual.run(config, seconds=60.0 * minutes, update_s=UPDATE_S)
-    episodes = zip(found.ends_s.tolist(), found.returns.tolist(), strict=True)
-    return {**found.figures(), "episodes": list(episodes)}
 
 
 def score(game: str, episodes: list[tuple[float, float]], minutes: float) -> float:
@@ -127,7 +118,7 @@ def score(game: str, episodes: list[tuple[float, float]], minutes: float) -> flo
     """
     if game == "duel":
         return sum(value > 0 for _, value in episodes) / minutes
-    return float(np.mean(late_returns(episodes, minutes)))
+    return late_return(episodes, minutes)
 
 
 def draw(results: Results, figure: Any) -> None:

@@ -20,20 +20,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rtagent
-import rtagent.virtual
 from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_returns, learn
+from benchmarks.learning import EXAMPLES, late_return, learn, learn_virtually
 from benchmarks.paired_curves import draw_pair
-from rtagent.config import GAME_BOY_HZ, Config
+from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
 
 TICKS = 5.0
 SPREAD = 1.01
 """No real inference takes exactly the injected time."""
 COUNT = 8
-"""As many ticks as an action comes late there."""
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole.toml"
+"""Pending actions that are observed: an action comes about as many ticks late."""
+EXAMPLE = EXAMPLES / "cartpole.toml"
 CONTENDERS = {"with": COUNT, "without": 0}
 
 
@@ -41,12 +40,12 @@ class World(NamedTuple):
     """What is played.
 
     Attributes:
-        file: of the configuration. If None, the defaults, which play Starfall.
-        settings: `SECTION.KEY=VALUE`, of both contenders.
-        rate_hz: ticks a second.
-        minutes: of a run.
-        update_s: of virtual time: about what an update takes on one core.
-        bound: of the number of updates in virtual time, which costs the time of each.
+        file: file of the configuration. If None, the defaults, which play Starfall.
+        settings: overrides for both contenders, `SECTION.KEY=VALUE`.
+        rate_hz: ticks per second.
+        minutes: length of a run.
+        update_s: time of an update in virtual time: about what it takes on one core.
+        bound: overrides that limit the updates in virtual time, each of which is computed.
     """
 
     file: Path | None
@@ -98,22 +97,14 @@ def play(name: str, time: str, minutes: float, contender: str, seed: int) -> dic
             [*settings(world, CONTENDERS[contender], seed), *bound, f"run.state_dir={folder}"], {},
         )
         if time == "virtual":
-            run = virtual(config, minutes, world.update_s)
+            run = learn_virtually(config, minutes, update_s=world.update_s)
         else:
             run = learn(config, minutes, f"{name} {contender}, seed {seed}: ")
     figures = {
-        "return": float(np.mean(late_returns(run["episodes"], minutes))),
+        "return": late_return(run["episodes"], minutes),
         "inaction": run["inaction_fraction"], "updates": run["updates"], "curve": run["episodes"],
     }
     return {f"{name}_{contender}": value for name, value in figures.items()}
-
-
-def virtual(config: Config, minutes: float, update_s: float) -> dict[str, Any]:
-    """What `learn` says, in virtual time."""
-    found = rtagent.virtual.run(config, seconds=60.0 * minutes, update_s=update_s)
-    episodes = list(zip(found.ends_s.tolist(), found.returns.tolist(), strict=True))
-    inaction = found.figures()["inaction_fraction"]
-    return {"episodes": episodes, "inaction_fraction": inaction, "updates": found.updates}
 
 
 def run(world: str, time: str, minutes: float, seed: int) -> dict[str, Any]:

@@ -19,7 +19,8 @@ import math
 import os
 import tempfile
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 LIMIT = 0.01
 SPREAD = 0.02
 LONGEST = 1.08
-"""Of 10,000 times with that spread none is longer, in means."""
+"""Longest of 10,000 times with that spread, over their mean."""
 PERIODS = 24
 TICKS = (0.8, 2, 5, 10, 20, 40, 57, 100, 200, 400, 550)
 INJECTED = (2, 5, 10, 20, 40, 57)
@@ -202,7 +203,7 @@ def _with_processes(what: str, settings: tuple[str, ...], seconds: float) -> int
 
 
 def _idle_fraction(runtime: rtagent.Runtime, seconds: float) -> float:
-    """Of the ticks of the next seconds, those that executed no new action."""
+    """Share of the ticks of the next seconds that executed no new action."""
     ledger = runtime.world.ledger
     first = ledger.newest + 1
     clock.sleep(seconds)
@@ -210,25 +211,17 @@ def _idle_fraction(runtime: rtagent.Runtime, seconds: float) -> float:
     return float((rows["source"] != Source.AGENT).mean())
 
 
-class _daemon:
-    """A running one, with these settings."""
-
-    def __init__(self, *settings: str) -> None:
-        self._folder = tempfile.TemporaryDirectory()
+@contextmanager
+def _daemon(*settings: str) -> Iterator[rtagent.Runtime]:
+    """A daemon that runs with these settings."""
+    with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
-            f"run.state_dir={self._folder.name}", "replay.capacity=20000", "run.tensorboard=false",
+            f"run.state_dir={folder}", "replay.capacity=20000", "run.tensorboard=false",
             "learning.learning_starts=256", *settings,
         ])
-        self._runtime = rtagent.Runtime(config)
-
-    def __enter__(self) -> rtagent.Runtime:
-        runtime = self._runtime.__enter__()
-        runtime.wait_ready(120)
-        return runtime
-
-    def __exit__(self, *error: Any) -> None:
-        self._runtime.__exit__(*error)
-        self._folder.cleanup()
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(120)
+            yield runtime
 
 
 def draw(results: Results, figure: Any) -> None:

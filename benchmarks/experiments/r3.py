@@ -21,7 +21,6 @@ through again and again.
 from __future__ import annotations
 
 import contextlib
-import math
 import subprocess
 import sys
 import tempfile
@@ -34,8 +33,8 @@ from numpy.typing import NDArray
 
 import rtagent
 from benchmarks import r3_memory
-from benchmarks.experiment import Experiment, Results
-from benchmarks.results import Point
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results, bars
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -55,7 +54,7 @@ BUSY = (1, 2)
 CHANGED = (1.5, 0.8)
 BATCH = 32
 LEAST_BATCHES = 16
-"""Of the smallest size, in a horizon: a slow learner gets more time for it."""
+"""Least batches of the smallest size in a horizon: a slow learner gets more time."""
 PANELS = (*["deadline"] * 3, "batch", "replay", "deadline", *["world"] * 2, "memory")
 """What each panel of the picture shows; without such trials it is left out."""
 ENDLESS_S = 1e7
@@ -175,7 +174,7 @@ def hogs(count: int) -> Iterator[None]:
 
 
 def horizon_settings(contender: str, deadline_s: float, budget: int) -> dict[str, Any]:
-    """Of section `r3`, save the margin, which cannot change while it runs."""
+    """Settings of section `r3`, without the margin, which cannot change while the daemon runs."""
     mode, _ = CONTENDERS[contender]
     return {"mode": mode, "deadline_s": round(deadline_s, 3), "data_budget": budget}
 
@@ -184,7 +183,7 @@ def _controlled(
     settings: list[str], contender: str, shares: tuple[float, ...], seconds: float, horizons: int,
     busy: int,
 ) -> dict[str, Any]:
-    """Measure B, then run so many horizons; those met, how long each took, what was learned."""
+    """Measure B, then run horizons: how many were met, how long each took, what was learned."""
     begin = horizon_settings("max-a", ENDLESS_S, ENDLESS) | {"margin": CONTENDERS[contender][1]}
     with running(*settings, *(f"r3.{name}={value}" for name, value in begin.items())) as runtime:
         rate = _samples_per_s(runtime, seconds)
@@ -232,7 +231,7 @@ def _samples_per_s(runtime: rtagent.Runtime, seconds: float) -> float:
 
 
 def _ends(runtime: rtagent.Runtime, horizons: int) -> list[tuple[float, Horizon]]:
-    """When the horizon under way ends, and each of so many after it; to `LOOK_S`."""
+    """Ends of the horizon under way and of so many after it, exact to `LOOK_S`."""
     record = runtime.world.horizon
     ends: list[tuple[float, Horizon]] = []
     number = record.read().number
@@ -334,14 +333,16 @@ def _draw_others(results: Results, panels: Any) -> None:
         for place, mode in enumerate(modes):
             points = [results.where(what="world", world=each, mode=mode).point(name)
                       for each in worlds]
-            _bars(axes, place, len(modes), points, color=f"C{place}", label=mode)
+            bars(axes, place, len(modes), points, capsize=2, color=f"C{place}", label=mode)
         axes.set_xticks(range(len(worlds)), worlds)
         axes.set_ylabel(label)
     panels[1].axhline(1.0, color="grey", linewidth=0.8)
     for place, handler in enumerate(r3_memory.HANDLERS):
         points = [results.where(what="memory", mode=mode, handler=handler).point("budget_percent")
                   for mode in r3_memory.MODES]
-        _bars(panels[2], place, len(r3_memory.HANDLERS), points, label=f"{handler} handler")
+        bars(
+            panels[2], place, len(r3_memory.HANDLERS), points, capsize=2, label=f"{handler} handler"
+        )
     panels[2].set_xticks(range(len(r3_memory.MODES)), r3_memory.MODES)
     panels[2].set_ylabel("of the data budget at the deadline, %")
     panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
@@ -350,14 +351,6 @@ def _draw_others(results: Results, panels: Any) -> None:
         panels[2].legend(fontsize=7)
     if results.where(what="world").trials:
         panels[0].legend(fontsize=7)
-
-
-def _bars(axes: Any, place: int, of: int, points: list[Point | None], **how: Any) -> None:
-    axes.bar(
-        np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
-        [math.nan if point is None else point.mean for point in points], 0.8 / of,
-        yerr=[math.nan if point is None else point.half for point in points], capsize=2, **how,
-    )
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 12.5))

@@ -9,7 +9,6 @@ that end in the last third, exploration included; `difference` is paired.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ import numpy as np
 import rtagent
 import rtagent.virtual
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_returns
+from benchmarks.learning import EXAMPLES, episodes_of, late_return
 from benchmarks.paired_curves import draw_pair
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole.toml"
 WORLD = "benchmarks.hidden_velocity:HiddenVelocity-v0"
 RATE_HZ = 50.0
 TICKS = {1: 0.4, 2: 1.5}
@@ -43,15 +41,16 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 def play(processes: int, minutes: float, network: str, seed: int) -> dict[str, Any]:
     """One run; its figures, by names that end in the network's."""
     config = rtagent.load_config(
-        EXAMPLE, [*SETTINGS, f"policy.network={network}", f"inference.processes={processes}"], {}
+        EXAMPLES / "cartpole.toml",
+        [*SETTINGS, f"policy.network={network}", f"inference.processes={processes}"], {},
     )
     found = rtagent.virtual.run(
         config, seconds=60.0 * minutes, seed=seed, update_s=UPDATE_S,
         inference_s=TICKS[processes] / RATE_HZ,
     )
-    episodes = list(zip(found.ends_s.tolist(), found.returns.tolist(), strict=True))
+    episodes = episodes_of(found)
     figures = {
-        "return": float(np.mean(late_returns(episodes, minutes))), "updates": found.updates,
+        "return": late_return(episodes, minutes), "updates": found.updates,
         "inaction": found.figures()["inaction_fraction"], "curve": episodes,
     }
     if network == "lstm":

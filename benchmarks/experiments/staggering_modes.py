@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results, bars
 from rtagent.staggering.inference_times import Slowdown
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import (
@@ -109,12 +110,7 @@ def draw(results: Results, figure: Any) -> None:
             for place, mode in enumerate(modes):
                 here = results.where(processes=processes, mode=mode)
                 points = [here.where(disturbed=each).point(name) for each in names]
-                at = np.arange(len(names)) + (place - len(modes) / 2) * 0.8 / len(modes)
-                axes.bar(
-                    at, [point.mean if point else 0.0 for point in points], 0.8 / len(modes),
-                    yerr=[point.half if point else 0.0 for point in points], label=mode,
-                    error_kw={"linewidth": 0.8},
-                )
+                bars(axes, place, len(modes), points, label=mode, error_kw={"linewidth": 0.8})
             axes.set_ylabel(label)
             axes.grid(alpha=0.3, axis="y")
             axes.set_ylim(bottom=0.0)

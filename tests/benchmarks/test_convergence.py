@@ -7,7 +7,8 @@ import pytest
 from matplotlib import pyplot
 
 from benchmarks.experiments import convergence
-from benchmarks.experiments.convergence import moving_mean, reward_error
+from benchmarks.experiments.convergence import reward_error
+from benchmarks.learning import EXAMPLES
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.config_sources import load_config
@@ -24,17 +25,10 @@ def test_the_reward_error_is_in_percent_and_chance_takes_equal_runs_as_far() -> 
     assert (far, small <= far) == (50.0, True)
 
 
-def test_curves_are_means_of_the_last_hundred_episodes() -> None:
-    found = moving_mean([float(each) for each in range(250)])
-    assert found[0] == 0.0
-    assert found[9] == pytest.approx(4.5)
-    assert found[249] == pytest.approx(np.mean(np.arange(150, 250)))
-
-
 @pytest.mark.parametrize("game", convergence.GAMES)
 def test_every_game_is_played_and_learned_by_the_algorithm_that_its_name_says(game: str) -> None:
     about = convergence.GAMES[game]
-    config = load_config(convergence.EXAMPLES / about.example, list(about.settings))
+    config = load_config(EXAMPLES / about.example, list(about.settings))
     assert game.endswith(config.learning.algorithm.upper())
 
 
