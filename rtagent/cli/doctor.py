@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -20,6 +21,8 @@ from rtagent.cli.output import progress_bar, report
 from rtagent.cli.remote_checks import remote_policy
 from rtagent.cli.verdicts import show
 from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
+from rtagent.errors import UserError
+from rtagent.testing.report import Check
 
 EXIT_BAD = 1
 
@@ -35,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     seconds: float = args.seconds
     check_seconds(seconds)
     config = config_of(args)
-    checks = [*(check() for check in CHECKS), state_directory(config), *remote_policy(config)]
+    checks = [*map(outcome, CHECKS), state_directory(config), *remote_policy(config)]
     columns = (TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn())
     with progress_bar(*columns) as bar:
         task = bar.add_task("", total=seconds)
@@ -45,3 +48,12 @@ def run(args: argparse.Namespace) -> int:
     checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
     report(args, [asdict(check) for check in checks], lambda _: show(checks))
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0
+
+
+def outcome(check: Callable[[], Check]) -> Check:
+    """What a check finds; bad if the system withholds what it needs."""
+    try:
+        return check()
+    except UserError as error:
+        found, _, advice = str(error).partition(": ")
+        return Check(check.__name__.replace("_", " "), "bad", found, advice)

@@ -49,6 +49,25 @@ def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPat
         assert part in " ".join(done.out.split())
 
 
+def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden() -> list[Level]:
+        raise UserError("/proc/meminfo does not say it: mount /proc")
+
+    monkeypatch.setattr(memory_checks, "memory_levels", hidden)
+    monkeypatch.setattr(doctor, "CHECKS", (memory_checks.memory, checks.python))
+    monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
+    done = run("doctor", "--json")
+    assert done.code == 1
+    memory, python, *_ = json.loads(done.out)
+    assert memory == {
+        "name": "memory", "verdict": "bad", "found": "/proc/meminfo does not say it",
+        "advice": "mount /proc",
+    }
+    assert python["name"] == "Python"
+
+
 @pytest.mark.process
 def test_the_jitter_tells_how_far_it_is() -> None:
     told: list[float] = []
