@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from benchmarks.dqn_update import NaiveUpdate, random_batch
+from benchmarks.dqn_sides import NaiveUpdate, random_batch
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
 from rtagent.learning.device import Device
