@@ -1,4 +1,4 @@
-"""Ticks of the default configuration over a minute, counted by the machine's monotonic clock.
+"""Rate of the default configuration's ticks over a minute, by the machine's monotonic clock.
 
     python -m benchmarks.clock [--seconds S] [--json]
 """
