@@ -167,12 +167,10 @@ def measure(alphas: list[float], batches: int, capacity: int) -> list[Line]:
 
 def draw(lines: list[Line], path: Path) -> None:
     """Bytes against alpha."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    figure = Figure(figsize=(7, 4.5))
+    axes = figure.subplots()
     alphas = [line.alpha for line in lines]
     for name, label, style in (
         ("learner", "replay at the learner, whole experiences (baseline)", "k--"),
@@ -190,7 +188,6 @@ def draw(lines: list[Line], path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def verdict(lines: list[Line]) -> list[tuple[str, bool]]:

@@ -266,12 +266,10 @@ def verdict(learned: list[list[float]], others: list[list[float]]) -> tuple[floa
 
 def draw(track: Track, runs: Rows, others: dict[str, Rows], path: Path) -> None:
     """Draw the road with the driven lines at the left, the learning curves at the right."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (road, curves) = pyplot.subplots(1, 2, figsize=(13, 6))
+    figure = Figure(figsize=(13, 6))
+    road, curves = figure.subplots(1, 2)
     draw_road(road, track)
     styles = dict(zip(others, (":", "-.", "--", (0, (1, 4))), strict=True))
     for name, rows in others.items():
@@ -300,7 +298,6 @@ def draw(track: Track, runs: Rows, others: dict[str, Rows], path: Path) -> None:
     curves.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def draw_road(axes: Any, track: Track) -> None:

@@ -135,12 +135,10 @@ def report_learning(games: dict[str, Curves], *, as_json: bool) -> bool:
 
 def draw(games: dict[str, Curves], path: Path) -> None:
     """The curves of every seed: mean return of the last episodes over ticks."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(games), figsize=(6 * len(games), 4), squeeze=False)
+    figure = Figure(figsize=(6 * len(games), 4))
+    panels = figure.subplots(1, len(games), squeeze=False)
     for axes, (name, curves) in zip(panels[0], games.items(), strict=True):
         for side, colour in zip(SIDES, ("tab:orange", "tab:blue"), strict=True):
             pairs = zip(curves.returns[side], curves.lengths[side], strict=True)

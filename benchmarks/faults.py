@@ -193,12 +193,7 @@ def stopped(watch: Watch, pid: int, role: str) -> None:
 
 
 def limited(limit: int, value: Callable[[int], int]) -> Callable[[Watch, int, str], None]:
-    """The fault that a resource of a process is limited for a while.
-
-    Args:
-        limit: one of `resource.RLIMIT_*`.
-        value: process -> the limit, for example what the process has now.
-    """
+    """The fault that a resource, `resource.RLIMIT_*`, is limited for a while."""
 
     def inject(watch: Watch, pid: int, role: str) -> None:
         with suppress(ProcessLookupError, FileNotFoundError):
