@@ -127,17 +127,13 @@ def drive(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
 
 def draw(found: dict[str, Any], path: Path) -> None:
     """Draw the fingertip's distance, the torques, and the delay, for ten seconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     count = round(10 * RATE_HZ)
     rows, frames = found["rows"][:count], found["frames"][:count]
     seconds = (rows["tick"] - rows["tick"][0]) / RATE_HZ
-    figure, (near, torque, late) = pyplot.subplots(
-        3, sharex=True, figsize=(8, 5.5), height_ratios=(3, 2, 1), layout="constrained"
-    )
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    near, torque, late = figure.subplots(3, sharex=True, height_ratios=(3, 2, 1))
     near.plot(seconds, 100 * np.linalg.norm(frames[:, 8:10], axis=1), color="tab:blue")
     for at in np.flatnonzero(np.diff(rows["episode"])):
         for axes in (near, torque, late):

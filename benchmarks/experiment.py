@@ -279,10 +279,7 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _present(experiment: Experiment, options: Options, results: Results) -> None:
     """Write the tables and the picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     tables = {
         "results": results.table(), "intervals": results.intervals(), "curves": results.curves()
@@ -294,12 +291,11 @@ def _present(experiment: Experiment, options: Options, results: Results) -> None
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
-    figure = pyplot.figure(figsize=experiment.size, layout="constrained")
+    figure = Figure(figsize=experiment.size, layout="constrained")
     experiment.draw(results, figure)
     if results.failed:
         figure.text(0.01, 0.005, f"{len(results.failed)} trials failed", color="red", fontsize=8)
     figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
-    pyplot.close(figure)
 
 
 def machine() -> dict[str, Any]:
