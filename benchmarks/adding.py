@@ -1,12 +1,13 @@
 """Adding a transition: one row and one 84x84 frame, beside Stable-Baselines3 and cpprb.
 
-Ours is what the environment process does on every tick, `Ledger.write` and `FrameRing.publish`,
-with the bell that wakes whoever waits for the frame. The peers add the same transition in their
-smallest layout: SB3 with `optimize_memory_usage`, cpprb with `next_of` and `stack_compress`; they
-are handed stacks of four frames, which are made outside the measured time. Blocks of each take
-turns, pinned to one core, so that all see the same machine. Three further figures of ours: on the
-first lap, when each page is touched for the first time; with a process asleep on the bell; and at
-60 ticks a second under realtime priority, with caches gone cold in between.
+Our addition is what the environment process does on every tick: `Ledger.write` and
+`FrameRing.publish`, which also wakes the processes that wait for the frame. The peers add the same
+transition in their smallest layout: SB3 with `optimize_memory_usage`, cpprb with `next_of` and
+`stack_compress`. They are given stacks of four frames, which are made outside the measured time.
+Blocks of all three take turns, pinned to one core, so that all see the same machine. Three further
+figures are of ours alone: on the first lap, when each page is touched for the first time; with a
+process that sleeps until the frame comes; and at 60 ticks a second under realtime priority, when
+caches have gone cold in between. Needs the extra `bench`.
 
     python -m benchmarks.adding [--count N] [--seconds S] [--json]
 """
@@ -18,7 +19,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ class Ours:
             self._memory.maintain(number, CAPACITY)
 
     def add(self, number: int) -> None:
-        """One tick."""
+        """Add the transition of one tick."""
         self._world.ledger.write(
             number, observed=number - 1, time_ns=number, registered_ns=number, lateness_ns=7,
             reward=1.0, weights_version=3, episode=0, worker=0, source=Source.AGENT, flags=0,
@@ -86,18 +88,18 @@ class StableBaselines:
         self._reward, self._done = np.ones(1, np.float32), np.zeros(1, bool)
 
     def prepare(self, number: int) -> None:
-        """What it is given."""
+        """Make the transition."""
         self._now = self._stacks[number % PICTURES][None]
         self._next = self._stacks[(number + 1) % PICTURES][None]
         self._action = np.array([number % 3])
 
     def add(self, number: int) -> None:
-        """One transition."""
+        """Add the transition."""
         self._buffer.add(self._now, self._next, self._action, self._reward, self._done, [{}])
 
 
 class Cpprb:
-    """`ReplayBuffer(next_of=..., stack_compress=...)` of cpprb; it wants the stack last."""
+    """`ReplayBuffer(next_of=..., stack_compress=...)` of cpprb; the stack is its last axis."""
 
     def __init__(self, pictures: np.ndarray) -> None:
         cpprb = peer("cpprb", "cpprb")
@@ -106,30 +108,34 @@ class Cpprb:
             "obs": {"shape": self._stacks.shape[1:], "dtype": np.uint8},
             "act": {"dtype": np.int32}, "rew": {}, "done": {},
         }
-        self._buffer = cpprb.ReplayBuffer(
-            CAPACITY, fields, next_of="obs", stack_compress="obs"
-        )
+        self._buffer = cpprb.ReplayBuffer(CAPACITY, fields, next_of="obs", stack_compress="obs")
 
     def prepare(self, number: int) -> None:
-        """What it is given."""
+        """Make the transition."""
         self._now = self._stacks[number % PICTURES]
         self._next = self._stacks[(number + 1) % PICTURES]
 
     def add(self, number: int) -> None:
-        """One transition."""
+        """Add the transition."""
         self._buffer.add(obs=self._now, act=number % 3, rew=1.0, next_obs=self._next, done=0)
         if number % EPISODE == EPISODE - 1:
             self._buffer.on_episode_end()
 
 
 def _stacks(pictures: np.ndarray) -> np.ndarray:
-    """The last four pictures, for each of a cycle of them."""
+    """The last four pictures at each place of the cycle: (PICTURES, 4, height, width)."""
     order = np.add.outer(np.arange(PICTURES), np.arange(1 - STACK[0], 1)) % PICTURES
     return pictures[order]
 
 
-def timed(which: Any, numbers: range, wait: Callable[[], None] = lambda: None) -> np.ndarray:
-    """Microseconds of each addition."""
+def timed(which: Any, numbers: range, wait: Callable[[], object] = lambda: None) -> np.ndarray:
+    """Microseconds of each addition.
+
+    Args:
+        which: one of the contenders.
+        numbers: of the transitions.
+        wait: called before each addition.
+    """
     spans = np.empty(len(numbers))
     clock = time.perf_counter_ns
     for index, number in enumerate(numbers):
@@ -141,19 +147,11 @@ def timed(which: Any, numbers: range, wait: Callable[[], None] = lambda: None) -
     return spans
 
 
-def paced(hz: float) -> Callable[[], None]:
-    """Waits for the next tick."""
-    clock = MonotonicClock()
-
-    def ticks() -> Iterator[None]:
-        due = clock.now()
-        while True:
-            due += 1.0 / hz
-            clock.sleep_until(due)
-            yield
-
-    going = ticks()
-    return lambda: next(going)
+def paced(hz: float) -> Callable[[], object]:
+    """A function that waits for the next tick, from now on."""
+    clock, ticks = MonotonicClock(), count(1)
+    begun = clock.now()
+    return lambda: clock.sleep_until(begun + next(ticks) / hz)
 
 
 def wait_for_frames(handles: WorldHandles, ready: Any) -> None:
@@ -165,7 +163,7 @@ def wait_for_frames(handles: WorldHandles, ready: Any) -> None:
         frames.bell.wait_for(lambda seen=seen: frames.newest > seen, clock, 1.0)  # type: ignore[misc]
 
 
-def measure(count: int, seconds: float) -> dict[str, np.ndarray]:
+def measure(additions: int, seconds: float) -> dict[str, np.ndarray]:
     """Microseconds of every addition, by case."""
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (PICTURES, *STACK[1:]), dtype=np.uint8)
@@ -179,7 +177,7 @@ def measure(count: int, seconds: float) -> dict[str, np.ndarray]:
         timed(contenders[name], range(CAPACITY))
     gc.collect()
     gc.disable()
-    step = count // BLOCKS
+    step = additions // BLOCKS
     for block in range(BLOCKS):
         numbers = range(CAPACITY + block * step, CAPACITY + (block + 1) * step)
         for name, which in contenders.items():
@@ -193,7 +191,7 @@ def measure(count: int, seconds: float) -> dict[str, np.ndarray]:
 
 
 def _waited_for(ours: Ours, newest: int, core: int, seconds: float) -> dict[str, np.ndarray]:
-    """The same with a process asleep on the bell, then at the pace of a game."""
+    """Ours with a process that sleeps until each frame comes, then at the pace of a game."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     waiter = context.Process(target=wait_for_frames, args=(ours.handles, ready), daemon=True)
@@ -211,7 +209,7 @@ def _waited_for(ours: Ours, newest: int, core: int, seconds: float) -> dict[str,
 
 
 def main() -> int:
-    """Print p50 and p99; exit code 1 if ours is above the limit, 2 if a peer is missing."""
+    """Print p50 and p99; exit code 1 if our median is above the limit, 2 if a peer is missing."""
     parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of the paced measurement")

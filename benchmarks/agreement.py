@@ -1,4 +1,4 @@
-"""What a second count says of a figure, and whether the first agrees with it."""
+"""Whether a reported figure agrees with what was counted a second time, from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Between:
-    """A figure of which bounds alone are known: it belongs to a moment between two looks."""
+    """A figure of which only bounds are known: it was reported between two counts."""
 
     low: float
     high: float
@@ -24,13 +24,13 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A figure that had one of these values at a moment between two looks."""
+    """A figure that had one of these values between two counts."""
 
     values: tuple[Any, ...]
 
 
 def spread(path: str, values: Sequence[float], *percentiles: int) -> Found:
-    """The percentiles and the largest value; unknown without values."""
+    """The percentiles and the largest value; None for each if there are no values."""
     names = [f"{path}.p{each}" for each in percentiles] + [f"{path}.max"]
     if not len(values):
         return dict.fromkeys(names, None)
@@ -39,7 +39,13 @@ def spread(path: str, values: Sequence[float], *percentiles: int) -> Found:
 
 
 def agrees(said: Any, counted: list[Any], slack: int = 0) -> bool:
-    """Whether what is said is what was counted, at one of several moments or between them."""
+    """Whether a reported figure is what was counted, at one of several moments or between them.
+
+    Args:
+        said: the reported figure.
+        counted: the figure at each moment.
+        slack: difference of a number that is allowed in any case.
+    """
     if said is None or isinstance(said, str | bool):
         return said in [each for value in counted for each in values(value)]
     if isinstance(counted[0], OneOf):
@@ -53,12 +59,12 @@ def agrees(said: Any, counted: list[Any], slack: int = 0) -> bool:
 
 
 def values(value: Any) -> tuple[Any, ...]:
-    """What may be said."""
+    """The values that a report may have."""
     return value.values if isinstance(value, OneOf) else (value,)
 
 
 def ends(value: Any) -> tuple[float, ...]:
-    """The numbers between which a figure lies; none if it is not a number."""
+    """The numbers between which a figure lies; empty if it is not a number."""
     if isinstance(value, Between):
         return value.low, value.high
     if isinstance(value, OneOf):
@@ -67,7 +73,7 @@ def ends(value: Any) -> tuple[float, ...]:
 
 
 def merged(counted: list[Any]) -> Any:
-    """All that was counted, as one value or as two bounds."""
+    """What was counted at all moments, as one value or as two bounds."""
     numbers = [float(each) for value in counted for each in ends(value)]
     if not numbers:
         return values(counted[0])[0]

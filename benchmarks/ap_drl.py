@@ -1,4 +1,4 @@
-"""The networks of DDPG in AP-DRL's Table III, which no setting of ours describes."""
+"""The networks of DDPG in AP-DRL's Table III, which no setting can describe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ HIDDEN = 400, 300
 
 
 def ddpg(config: Config, blueprint: Blueprint) -> ActorCritic:
-    """What is learned by DDPG over numbers, with hidden layers of these sizes.
+    """Actor and critic of DDPG over numbers, with two hidden layers of `HIDDEN` units.
 
-    The action joins the observation before the first layer of the critic; the paper does not say.
+    The action joins the observation before the first layer of the critic; the paper does not say
+    where.
     """
     made = build_network(config, blueprint)
     assert isinstance(made, ActorCritic)

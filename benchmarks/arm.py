@@ -1,8 +1,8 @@
-"""A tiny LeRobot policy drives a MuJoCo arm at 30 Hz: inaction, delay, and how near it comes.
+"""A tiny LeRobot policy drives a MuJoCo arm at 30 Hz: inaction, delay, distance to the target.
 
 An ACT policy imitates, for half a minute, a controller that pulls the fingertip of Gymnasium's
-Reacher to its target. Then it acts live, on chunks of 8 actions, loaded as any pretrained policy.
-Everything is counted from the tick ledger. Bar: every tick is acted on.
+Reacher to its target. Then it acts live, in chunks of 8 actions, loaded as any pretrained policy.
+Everything is counted from the tick ledger. Exit code 1 if a tick had no action of the policy.
 
 Needs: pip install 'rtagent[lerobot]' mujoco
 
@@ -11,7 +11,6 @@ Needs: pip install 'rtagent[lerobot]' mujoco
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -25,11 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 import rtagent
+from benchmarks.command import command_line
 from rtagent.staggering.arbiter import Source
 
 ENVIRONMENT, RATE_HZ, CHUNK = "Reacher-v5", 30.0, 8
 LENGTHS = 0.1, 0.11
-"""Of the two links, m."""
+"""Of the two links, in metres."""
 EPISODES, STEPS = 80, 50
 STIFFNESS, DAMPING = 48.0, 0.12
 BATCH, LEARNING_RATE = 64, 1e-3
@@ -37,7 +37,7 @@ SETTLE_S, LIMIT_S = 2.0, 120.0
 
 
 def pull(seen: Any) -> Any:
-    """The controller: torques, (2,), that pull the fingertip to the target (Jacobian transpose)."""
+    """Torques, (2,), that pull the fingertip to the target (Jacobian transpose control)."""
     cos1, cos2, sin1, sin2 = seen[:4]
     cos12, sin12 = cos1 * cos2 - sin1 * sin2, sin1 * cos2 + cos1 * sin2
     first, second = LENGTHS
@@ -50,7 +50,7 @@ def pull(seen: Any) -> Any:
 
 
 def demonstrations() -> tuple[torch.Tensor, torch.Tensor]:
-    """What was seen, (n, 10), and the chunk of actions from there on, (n, CHUNK, 2)."""
+    """Observations, (n, 10), and the chunk of actions from each on, (n, CHUNK, 2)."""
     world, rng = gymnasium.make(ENVIRONMENT), np.random.default_rng(0)
     seen, chunks = [], []
     for episode in range(EPISODES):
@@ -72,11 +72,11 @@ def demonstrations() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def imitate(updates: int) -> tuple[Any, float]:
-    """A policy that has learned from the controller, and its last mean loss."""
+    """A policy that has learned from the controller, and the mean loss of its last 50 updates."""
     torch.manual_seed(0)
     from benchmarks import tiny_lerobot
 
-    # Such small layers gain nothing from a second thread, and lose much where others work.
+    # Layers this small gain nothing from a second thread, and lose much on a busy machine.
     torch.set_num_threads(1)
     seen, chunks = demonstrations()
     policy = tiny_lerobot.act(seen.shape[1], chunks.shape[2], CHUNK).train()
@@ -97,7 +97,7 @@ def imitate(updates: int) -> tuple[Any, float]:
 
 
 def drive(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
-    """Let the policy act; what the ledger says, with the rows and frames themselves."""
+    """Let the policy act; figures of the ledger, with the rows and frames themselves."""
     with tempfile.TemporaryDirectory() as state:
         config = rtagent.load_config(overrides=[
             f"run.state_dir={state}", f"env.id={ENVIRONMENT}", f"env.rate_hz={RATE_HZ}",
@@ -126,18 +126,14 @@ def drive(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """How near the fingertip is, its torques, and the delay, for ten seconds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    """Draw the fingertip's distance, the torques, and the delay, for ten seconds."""
+    from matplotlib.figure import Figure
 
     count = round(10 * RATE_HZ)
     rows, frames = found["rows"][:count], found["frames"][:count]
     seconds = (rows["tick"] - rows["tick"][0]) / RATE_HZ
-    figure, (near, torque, late) = pyplot.subplots(
-        3, sharex=True, figsize=(8, 5.5), height_ratios=(3, 2, 1), layout="constrained"
-    )
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    near, torque, late = figure.subplots(3, sharex=True, height_ratios=(3, 2, 1))
     near.plot(seconds, 100 * np.linalg.norm(frames[:, 8:10], axis=1), color="tab:blue")
     for at in np.flatnonzero(np.diff(rows["episode"])):
         for axes in (near, torque, late):
@@ -162,11 +158,10 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Measure, print, draw; 1 if a bar was missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a shorter look")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw ten seconds of it")
+    """Measure, print, draw; exit code 1 if a tick had no action of the policy."""
+    parser = command_line(__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer updates, shorter runs")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw ten seconds")
     args = parser.parse_args()
     try:
         from benchmarks import tiny_lerobot

@@ -8,7 +8,7 @@ import numpy.typing as npt
 SIZE = 10
 ACTIONS = 3
 LONGEST = 500
-"""Ticks of an episode, at most."""
+"""Most ticks of an episode."""
 BRICK_ROWS = slice(1, 4)
 PADDLE, BALL, TRAIL, BRICK = range(4)
 
@@ -18,7 +18,7 @@ Frame = npt.NDArray[np.float32]
 class Bricks:
     """Three rows of bricks, a ball that flies diagonally, a paddle of one cell.
 
-    A brick is worth 1; a ball that is missed ends the episode; a wall that is cleared stands again.
+    A brick is worth 1; a ball that is missed ends the episode; a cleared wall stands again.
     A frame has a plane for each of paddle, ball, the ball's last place, and bricks.
 
     Args:
@@ -41,7 +41,7 @@ class Bricks:
         return self._frame()
 
     def step(self, action: int) -> tuple[Frame, float, bool, bool]:
-        """One tick: the frame, the reward, whether the ball is lost, whether time is over.
+        """One tick: the frame, the reward, whether the ball is lost, whether the time is over.
 
         Args:
             action: 0 stays, 1 goes left, 2 goes right.

@@ -1,22 +1,22 @@
-"""Action chunks: ticks without an action, with too few processes for single ones.
+"""Action chunks: ticks without an action, with too few processes for single actions.
 
-Two processes, an inference of 8 ticks on average, 1 % of them 10 times as long; each inference
-answers with one action, or with those of 10 ticks. First in virtual time, also with one of the
-processes killed in the middle, for good, and with a third one; then the same in the whole daemon,
-where inference times are padded to that value, and a killed process is started again. Figures are
-counted from what was executed.
+Two processes act; an inference takes 8 ticks on average, and 1 % of them take 10 times as long.
+Each inference answers with one action, or with a chunk of the actions of 10 ticks. The first runs
+are in virtual time: also one in which a process is killed in the middle and does not come back, and
+one with a third process. Then the same runs in the whole daemon, where inference times are padded
+to that value, and a killed process is started again. Figures are counted from the executed ticks.
 
-Each process is in one of its long inferences for 9.2 % of the time, so two are at once for 0.84 %.
-Of that a chunk covers the beginning alone: two processes that wait for what they have begun cannot
-come below what remains. A process that asks a policy server need not wait: in the last runs the
-policy is behind `rtagent policy-server`, without and with hedged requests (`policy.remote_hedge`).
+Each process is in a long inference for 9.2 % of the time, so both are for 0.84 %. A chunk covers
+only the beginning of that time, so two processes that wait for the inference that they have begun
+cannot come below the rest of it. A process that asks a policy server need not wait: in the last
+runs the policy is behind `rtagent policy-server`, without and with hedged requests
+(`policy.remote_hedge`).
 
     python -m benchmarks.chunks [--seconds S] [--virtual] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -31,6 +31,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import rtagent
+from benchmarks.command import command_line
 from benchmarks.remote import Server
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Source
@@ -41,19 +42,18 @@ PROCESSES, INFERENCE_TICKS, OUTLIERS, CHUNK = 2, 8.0, 0.01, 10
 VIRTUAL_S = 1800.0
 HEDGE = 1.5
 SERVED_TIMES = 4.0
-"""As long, for it is the rare ticks that are counted."""
+"""These runs are longer by this factor, because they count rare ticks."""
 WARM_UP_S = 20.0
-"""Until a long inference among the first ones no longer decides what delay is promised."""
+"""Until a long inference among the first no longer decides which delay is promised."""
 MOST_INACTION_PERCENT = 0.1
-HEAD = ("", "N", "H", "inaction", "no new action", "delay, mean", "delay, p99", "from chunks")
 
 
 class Constant(nn.Module):
     """Prefers the last action at every position of a chunk.
 
     Args:
-        actions: their number.
-        length: of the chunk; 1: single actions.
+        actions: number of actions.
+        length: of the chunk; with 1, single actions.
     """
 
     def __init__(self, actions: int, length: int) -> None:
@@ -67,7 +67,7 @@ class Constant(nn.Module):
 
 
 class Straggling(Constant):
-    """Answers with chunks, and takes its time, asleep."""
+    """Answers with chunks, and sleeps for as long as an inference is to take."""
 
     def __init__(self, actions: int) -> None:
         super().__init__(actions, CHUNK)
@@ -112,10 +112,10 @@ def in_virtual_time(
 
 
 def live(
-    name: str, factory: str, chunk: int, seconds: float, kill: bool = False,
-    processes: int = PROCESSES,
+    name: str, chunk: int, seconds: float, kill: bool = False, processes: int = PROCESSES
 ) -> dict[str, Any]:
-    """A run of the daemon with a network of its own, padded to the inference time."""
+    """A run of the daemon that computes itself, padded to the inference time."""
+    factory = "single" if chunk == 1 else "chunks"
     return recorded(name, processes, chunk, seconds, kill, [
         f"policy.factory=benchmarks.chunks:{factory}",
         f"inference.injected_latency_ms={INFERENCE_TICKS * 1e3 / GAME_BOY_HZ}",
@@ -140,7 +140,7 @@ def served(name: str, seconds: float, hedge: float | None) -> dict[str, Any]:
 def recorded(
     name: str, processes: int, chunk: int, seconds: float, kill: bool, settings: list[str]
 ) -> dict[str, Any]:
-    """A run of the daemon on the wall clock; with `kill`, one of its processes dies at once."""
+    """A run of the daemon on the wall clock; with `kill`, one inference process is killed."""
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
             f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
@@ -166,9 +166,9 @@ def summary(
 
     Args:
         name: of the run.
-        processes: that act.
+        processes: number of inference processes.
         chunk: actions of an inference.
-        ticks: source, delay and position of each.
+        ticks: source, delay and position in its chunk of each tick's action.
     """
     table = np.array(list(ticks))
     sources, delays, positions = table.T
@@ -184,11 +184,10 @@ def summary(
 
 
 def main() -> int:
-    """Print the figures; exit code 1 if the bar is missed by who can reach it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Print the figures; exit code 1 if a run that can stay below the limit does not."""
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each live run")
-    parser.add_argument("--virtual", action="store_true", help="in virtual time alone")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--virtual", action="store_true", help="only in virtual time")
     args = parser.parse_args()
     dead = (Kill(VIRTUAL_S / 2.0, PROCESSES - 1),)
     found = [
@@ -199,18 +198,18 @@ def main() -> int:
     ]
     if not args.virtual:
         found += [
-            live("live", "single", 1, args.seconds),
-            live("live", "chunks", CHUNK, args.seconds),
-            live("live, one killed", "single", 1, args.seconds, kill=True),
-            live("live, one killed", "chunks", CHUNK, args.seconds, kill=True),
-            live("live", "chunks", CHUNK, args.seconds, processes=PROCESSES + 1),
+            live("live", 1, args.seconds), live("live", CHUNK, args.seconds),
+            live("live, one killed", 1, args.seconds, kill=True),
+            live("live, one killed", CHUNK, args.seconds, kill=True),
+            live("live", CHUNK, args.seconds, processes=PROCESSES + 1),
             served("served", SERVED_TIMES * args.seconds, None),
             served("served, hedged", SERVED_TIMES * args.seconds, HEDGE),
         ]
     if args.json:
         print(json.dumps(found, indent=2))
     else:
-        print("{:18} {:>2} {:>3} {:>10} {:>14} {:>12} {:>11} {:>12}".format(*HEAD))
+        print(f"{'':18} {'N':>2} {'H':>3} {'inaction':>10} {'no new action':>14} "
+              f"{'delay, mean':>12} {'delay, p99':>11} {'from chunks':>12}")
         for each in found:
             print(
                 f"{each['run']:18} {each['processes']:2} {each['chunk']:3} "

@@ -1,4 +1,4 @@
-"""Ticks of the default configuration over a minute, counted by the machine's monotonic clock.
+"""Rate of the default configuration's ticks over a minute, by the machine's monotonic clock.
 
     python -m benchmarks.clock [--seconds S] [--json]
 """
@@ -38,7 +38,7 @@ def main() -> int:
     span = (int(rows["time_ns"][-1]) - int(rows["time_ns"][0])) / 1e9
     rate = (len(rows) - 1) / span
     deviation = rate / clock["target_rate_hz"] - 1.0
-    p50, p99 = np.percentile(rows["lateness_ns"] / 1e3, (50, 99))
+    p50, p99 = np.percentile(rows["lateness_ns"] / 1e3, (50, 99)).tolist()
     result = {
         "machine_floor_us": floor,
         "ticks": len(rows) - 1,

@@ -4,11 +4,11 @@ alpha is the number of transitions generated for each one learned from (S. Moris
 Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-A). A replay at the learner is sent everything
 that is generated, a replay at the edge sends what was sampled, so the first needs alpha times what
 the second needs, where both send whole experiences (two stacks of 84x84x4), as the paper's do.
-rtagent sends each frame once, in either architecture: shown beside it is what both then need, the
-edge without and with a cache at the learner. Both run through the gateway's and the learner's own
-code (node, message, session, replay, answer), out of a real ring; a message of whole experiences
-is packed by the same code. Errors are drawn: there is no network and no learning, and nothing but
-a function call between the two ends. Bytes are of both directions, without weights.
+rtagent sends each frame once, in either architecture; the other columns show what both then need,
+the edge without and with a cache at the learner. Both run through the gateway's and the learner's
+own code (node, message, session, replay, answer), out of a real ring; a message of whole
+experiences is packed by the same code. Errors are random: nothing is learned, and a function call
+takes the place of the network. Bytes are those of both directions, without weights.
 
     python -m benchmarks.cluster_bytes [--alpha 0.2 0.5 1 1.52 2 5 10] [--batches 400]
         [--capacity 8192] [--picture PATH] [--csv PATH] [--json]
@@ -58,7 +58,7 @@ class Line(NamedTuple):
         edge: whole experiences, replay at the edge.
         learner: whole experiences, replay at the learner.
         edge_once: replay at the edge, each frame of a batch once.
-        edge_cached: and only those that the learner does not have.
+        edge_cached: the same, but only frames that the learner does not have.
         learner_once: replay at the learner, every tick once.
     """
 
@@ -71,7 +71,7 @@ class Line(NamedTuple):
 
 
 class World84:
-    """A ring of 84x84 frames that a test pattern fills, a node of it, and the learner's end.
+    """A ring of 84x84 frames that a test pattern fills, its node, and the learner's end.
 
     Args:
         capacity: of the ring.
@@ -79,31 +79,31 @@ class World84:
     """
 
     def __init__(self, capacity: int, slots: int | None) -> None:
-        self.config = load_config(overrides=[
+        config = load_config(overrides=[
             f"replay.capacity={capacity}", "learning.learning_starts=1", "learning.n_step=3",
             "learning.discount=decisions", "learning.prioritized=true",
         ])
         shapes = blueprint()
-        self._pattern = PatternWorld(self.config, shapes)
-        self.world, self.play = self._pattern.world, self._pattern.play
-        frames, ledger = self.world.frames, self.world.ledger
+        self._pattern = PatternWorld(config, shapes)
+        self.play, world = self._pattern.play, self._pattern.world
+        frames, ledger = world.frames, world.ledger
         self._rng = np.random.default_rng(0)
         self.node: Node = ForwardingNode(frames, ledger)
-        source: SampledThere | Mirror = Mirror(self.config, shapes, VirtualClock())
+        source: SampledThere | Mirror = Mirror(config, shapes, VirtualClock())
         if slots is not None:
-            replay = Replay(frames, ledger, self.config.learning, self.world.priorities)
+            replay = Replay(frames, ledger, config.learning, world.priorities)
             self.node = BufferNode(replay, frames, slots, np.random.default_rng(1))
             source = SampledThere(FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype))
         self._session = Session(1, source, BATCH, SETTINGS.learning_rate, 0.0)
 
     def exchange(self, count: int) -> int:
-        """Send a message, have it learned from with errors of which few are large, take the answer.
+        """Send a message, answer it with random errors of which few are large, take the answer.
 
         Args:
-            count: transitions to be learned from; 0: none, what happened is sent.
+            count: transitions to be learned from. If 0, only new ticks are sent.
 
         Returns:
-            Bytes there and back; 0: there was nothing to send.
+            Bytes of both directions; 0 if there was nothing to send.
         """
         sent = self.node.make(count, SETTINGS)
         if sent is None:
@@ -145,7 +145,7 @@ def per_transition(alpha: float, batches: int, capacity: int, slots: int | None)
 
 
 def whole_bytes() -> float:
-    """Bytes of one of a batch of experiences that share no frame."""
+    """Bytes of each experience of a batch whose experiences share no frame."""
     batch = empty_batch(blueprint(), BATCH)
     columns = (*PLAIN, "observations", "next_observations")
     return len(pack({"seq": 1}, {name: getattr(batch, name).numpy() for name in columns})) / BATCH
@@ -167,12 +167,10 @@ def measure(alphas: list[float], batches: int, capacity: int) -> list[Line]:
 
 def draw(lines: list[Line], path: Path) -> None:
     """Bytes against alpha."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    figure = Figure(figsize=(7, 4.5))
+    axes = figure.subplots()
     alphas = [line.alpha for line in lines]
     for name, label, style in (
         ("learner", "replay at the learner, whole experiences (baseline)", "k--"),
@@ -190,11 +188,10 @@ def draw(lines: list[Line], path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def verdict(lines: list[Line]) -> list[tuple[str, bool]]:
-    """What is claimed, and whether it holds."""
+    """Each claim, and whether it holds."""
     at_paper = min(lines, key=lambda line: abs(line.alpha - PAPER_ALPHA))
     less = at_paper.learner / at_paper.edge
     share = at_paper.edge_cached / at_paper.edge
@@ -208,7 +205,7 @@ def verdict(lines: list[Line]) -> list[tuple[str, bool]]:
 
 
 def frames_once(lines: list[Line]) -> str:
-    """How the two compare where neither sends a frame twice."""
+    """How the two architectures compare where neither sends a frame twice."""
     return "each frame once, learner over edge with its cache: " + ", ".join(
         f"{line.learner_once / line.edge_cached:.2f} at alpha {line.alpha:g}" for line in lines
     )

@@ -1,12 +1,13 @@
 """Faults of a cluster: what acting notices, when learning goes on, and what is counted twice.
 
-First part: two daemons run side by side, one that learns in a Ray cluster and one that learns here.
+First part: two daemons run side by side; one learns in a Ray cluster, the other in its own learner.
 The cluster, which is a machine of its own where the kernel permits one (`far_machine.py`), is hurt
-in one way after the other. Shown are the inaction of both daemons meanwhile, when the link was told
-to be cut and what the status said, and the longest pause of learning. Second part: several daemons
-feed one learner; one of them is killed, and another is started. Shown is how long the shares of a
-batch took to follow, and what was sent, learned from and answered by those that lived to the end.
-Everything is seen from outside: HTTP, and what `rtagent learner` says.
+in one way after the other. The table shows the inaction of both daemons meanwhile, when the status
+said that the link is cut and what it said, and the longest pause of learning. Second part: several
+daemons feed one learner; one daemon is killed, and another is started. The last lines show how long
+the shares of a batch took to follow, and how many transitions of the daemons that lived to the end
+were sent, learned from and answered. Everything is seen from outside: over HTTP, and in what
+`rtagent learner` prints.
 
     python -m benchmarks.cluster_faults [--seconds 30] [--daemons 4] [--quick] [--json]
         [--only learner node]
@@ -28,47 +29,52 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cluster_daemons import (
+    BATCH,
+    LIMIT_S,
+    LOOK_EVERY_S,
+    Cluster,
+    daemon,
+    evenly,
+    gateway,
+    learned,
+    link,
+    own_node,
+    shares,
+    until,
+)
 from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
-from benchmarks.far_machine import FAR, FarMachine, in_own_network
+from benchmarks.far_machine import FarMachine, in_own_network
 from benchmarks.process_figures import descendants
-from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, members, program, send
+from benchmarks.ray_cluster import ENVIRON, members, program, send
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
 
-LOOPBACK = "127.0.0.1"
-BATCH = 32
-LIMIT_S = 300.0
 FOLLOW_S = 5.0
-"""So long the shares of a batch may take to follow."""
-LOOK_EVERY_S = 0.1
+"""Longest time that the shares of a batch may take to follow."""
 REPORTED_S = 1.0
-"""So old the gateway's figures are, at most."""
+"""Greatest age of the gateway's figures."""
 TOLD_EVERY_S = 4.0
-"""Within so long `rtagent learner` has told of everything."""
+"""Within this time `rtagent learner` has reported everything."""
 MORE_INACTION = 0.01
-"""So much more of all ticks may be inaction than without a cluster meanwhile."""
+"""Greatest share of the ticks that may be inaction beyond that of the daemon without a cluster."""
 HEAD_AWAY_S = 10.0
-"""Less than the time after which Ray's processes give it up."""
+"""Less than the time after which Ray's processes give the head up."""
 HEAD_LOST = "head killed until that is told"
-SETTINGS = (
-    "env.id=CartPole-v1", "env.rate_hz=30", "inference.processes=1", "learning.processes=1",
-    "learning.learning_starts=30", f"learning.batch_size={BATCH}", "learning.prioritized=true",
-    "learning.updates_per_tick=0.3", "replay.capacity=20000", "run.tensorboard=false",
-)
 
 
 class Phase(NamedTuple):
     """What happened while the cluster was hurt in one way.
 
     Attributes:
-        fault: its name.
+        fault: name of the fault.
         inaction: of the daemon with the cluster, share of the ticks meanwhile.
-        without: of the one that learns here, in the same time.
-        cut_after_s: until the link was told to be cut. If None, it was not.
-        said: the lines of the status while it was, the first for each reason.
+        without: inaction of the daemon without a cluster, in the same time.
+        cut_after_s: until the status said that the link is cut. If None, it never did.
+        said: lines of the status while the link was cut, the first for each reason.
         pause_s: longest time without an update.
-        in_flight: batches on their way, at most.
+        in_flight: most batches that were on their way at once.
         doubled: transitions that were learned from more often than they were sent.
         applied_twice: transitions whose priorities came more often than they were sent.
         restarts: of the gateway.
@@ -92,9 +98,9 @@ class Sharing(NamedTuple):
     Attributes:
         after_kill_s: from the kill until the others shared the whole batch.
         after_start_s: from the joining of a new one until all shared the batch evenly.
-        sent: transitions of the daemons that lived to the end.
-        learned: of these, what the learner has learned from.
-        answered: of these, what came back.
+        sent: transitions that the daemons that lived to the end have sent.
+        learned: how many of these the learner has learned from.
+        answered: how many of these the learner has answered.
     """
 
     after_kill_s: float
@@ -104,49 +110,10 @@ class Sharing(NamedTuple):
     answered: int
 
 
-class Cluster:
-    """A head, and a learner on a node of its own.
-
-    Args:
-        machine: that it runs on. If None, this one.
-    """
-
-    def __init__(self, machine: FarMachine | None = None) -> None:
-        self.machine = machine
-        host, under = (LOOPBACK, ()) if machine is None else (FAR, machine.under)
-        self.head = Head(host, under)
-        self.learner = LearnerNode(self.head.address, under)
-
-    def __enter__(self) -> Cluster:
-        self.head.start()
-        self.learner.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.learner.kill()
-        self.head.kill()
-
-    @contextlib.contextmanager
-    def daemon(self, *settings: str) -> Iterator[RunningDaemon]:
-        """A daemon that learns in this cluster, and has begun to."""
-        address = f"cluster.address={self.head.address}"
-        with daemon("learning.where=cluster", address, *settings) as running:
-            until(lambda: link(running)["connected"], "it has joined")
-            yield running
-
-
-@contextlib.contextmanager
-def daemon(*settings: str) -> Iterator[RunningDaemon]:
-    """A daemon of a small world."""
-    words = [word for each in (*SETTINGS, *settings) for word in ("--set", each)]
-    with RunningDaemon(*words) as running:
-        yield running
-
-
 def faults(
     cluster: Cluster, joined: RunningDaemon, seconds: float
 ) -> dict[str, Callable[[], None]]:
-    """What is done to the cluster, by name."""
+    """The faults that are done to the cluster, by name."""
 
     def kill_gateway() -> None:
         send([gateway(joined)["pid"]], signal.SIGKILL)
@@ -173,7 +140,7 @@ def faults(
 
     def lose_head() -> None:
         cluster.head.kill()
-        until(lambda: not link(joined)["connected"], "the head is missed")
+        until(lambda: not link(joined)["connected"], "the loss of the head is noticed")
         cluster.head.start()
 
     def cut_link() -> None:
@@ -196,7 +163,8 @@ def faults(
 
 
 def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phase]:
-    """All phases with one of these words in their name, one after the other."""
+    """All phases with one of these words in their name, one after the other; all, without words."""
+
     def wanted(name: str) -> bool:
         return not only or any(word in name for word in only)
 
@@ -248,10 +216,11 @@ def phase(
     doing.join()
     both = zip(before, (joined.stats(), here.stats()), strict=True)
     inaction, without = (_inaction(old, new["actions"]) for old, new in both)
-    told = _learned_of(cluster, [joined])
-    # What the learner has told of was sent before that, and is in the gateway's next report.
+    told = cluster.learned_of([joined])
+    # The transitions that the learner has reported were sent earlier: they are in the gateway's
+    # next report.
     time.sleep(REPORTED_S)
-    own = _own(joined)
+    own = own_node(joined)
     return Phase(
         name, inaction, without, cut_after_s, tuple(said.values()), pause_s, in_flight,
         max(0, told - own["shipped"]), max(0, own["learned"] - own["shipped"]),
@@ -260,33 +229,34 @@ def phase(
 
 
 def share(cluster: Cluster, count: int, seconds: float) -> Sharing:
-    """Have so many daemons feed the learner, kill one of them, and start another."""
+    """Have `count` daemons feed the learner, kill one of them, and start another."""
     with contextlib.ExitStack() as ends:
-        everybody = [ends.enter_context(cluster.daemon()) for _ in range(count - 1)]
+        daemons = [ends.enter_context(cluster.daemon()) for _ in range(count - 1)]
         with cluster.daemon() as other:
-            until(lambda: evenly([*everybody, other]), "all share the batch")
+            until(lambda: evenly([*daemons, other]), "all share the batch")
             time.sleep(seconds)
             killed = time.monotonic()
             send([other.process.pid, *descendants(other.process.pid)], signal.SIGKILL)
-            until(lambda: sum(map(_share, everybody)) == BATCH, "the others share the batch")
+            until(lambda: sum(shares(daemons)) == BATCH, "the others share the batch")
             after_kill_s = time.monotonic() - killed
-        everybody.append(ends.enter_context(cluster.daemon()))
+        daemons.append(ends.enter_context(cluster.daemon()))
         joined = time.monotonic()
-        until(lambda: evenly(everybody), "all share the batch again")
+        until(lambda: evenly(daemons), "all share the batch again")
         after_start_s = time.monotonic() - joined
         time.sleep(seconds)
-        for each in everybody:
+        for each in daemons:
             each.patch("/v1/config", learning={"paused": True})
-        until(lambda: not any(link(each)["batches_in_flight"] for each in everybody), "it is over")
+        until(lambda: not any(link(each)["batches_in_flight"] for each in daemons),
+              "no batch is on its way")
         time.sleep(TOLD_EVERY_S)
         return Sharing(
-            after_kill_s, after_start_s, sum(map(shipped, everybody)),
-            _learned_of(cluster, everybody), sum(map(learned, everybody)),
+            after_kill_s, after_start_s, sum(int(own_node(each)["shipped"]) for each in daemons),
+            cluster.learned_of(daemons), sum(map(learned, daemons)),
         )
 
 
 def verdict(phases: list[Phase], sharing: Sharing) -> list[tuple[str, bool]]:
-    """What must hold."""
+    """Each claim, and whether it holds."""
     follows = max(sharing.after_kill_s, sharing.after_start_s)
     lines = [line for each in phases for line in each.said]
     return [
@@ -302,63 +272,6 @@ def verdict(phases: list[Phase], sharing: Sharing) -> list[tuple[str, bool]]:
     ]
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until it holds.
-
-    Raises:
-        TimeoutError: it does not.
-    """
-    limit = time.monotonic() + LIMIT_S
-    while not condition():
-        if time.monotonic() > limit:
-            raise TimeoutError(f"not within {LIMIT_S:g} s: {what}")
-        time.sleep(LOOK_EVERY_S)
-
-
-def link(running: RunningDaemon) -> dict[str, Any]:
-    """The figures of a daemon's link."""
-    found: dict[str, Any] = running.stats()["cluster"]
-    return found
-
-
-def gateway(running: RunningDaemon) -> dict[str, Any]:
-    """Its gateway, as the status shows it."""
-    return next(each for each in running.status()["roles"] if each["name"] == "learner 0")
-
-
-def learned(running: RunningDaemon) -> int:
-    """Transitions whose answers have come."""
-    return int(running.stats()["learning"]["samples_consumed"])
-
-
-def shipped(running: RunningDaemon) -> int:
-    """Transitions that a daemon has sent."""
-    return int(_own(running)["shipped"])
-
-
-def evenly(everybody: list[RunningDaemon]) -> bool:
-    """Whether the shares are those of daemons that generate the same: within a quarter."""
-    found, even = [_share(each) for each in everybody], BATCH / len(everybody)
-    return sum(found) == BATCH and all(abs(each - even) <= even / 4 for each in found)
-
-
-def _own(running: RunningDaemon) -> dict[str, Any]:
-    """The figures of the daemon's own node, which is the first."""
-    nodes = link(running)["nodes"]
-    return nodes[0] if nodes else dict.fromkeys(("share", "shipped", "learned"), 0)
-
-
-def _share(running: RunningDaemon) -> int:
-    return int(_own(running)["share"])
-
-
-def _learned_of(cluster: Cluster, everybody: list[RunningDaemon]) -> int:
-    """Transitions of these daemons that the learner says it has learned from."""
-    names = {_own(each).get("id") for each in everybody}
-    nodes = cluster.learner.newest().get("nodes", [])
-    return sum(int(node["learned"]) for node in nodes if node["id"] in names)
-
-
 def _inaction(before: dict[str, Any], after: dict[str, Any]) -> float:
     """Share of the ticks in between that executed the default action."""
     made = {name: after[name] - before[name] for name in ("agent", "reused", "default")}
@@ -372,15 +285,15 @@ def main() -> int:
     parser.add_argument("--daemons", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="8 s for each phase")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORD",
-                        help="the phases with such a word in their name")
+                        help="only the phases with one of these words in their name")
     args = parser.parse_args()
     seconds = 8.0 if args.quick else args.seconds
     phases = []
     with contextlib.ExitStack() as ends:
         machine = ends.enter_context(FarMachine()) if in_own_network() else None
         if machine is None:
-            print("no network of its own is permitted here: no link is cut, and no raylet of the "
-                  "gateway's own is killed", file=sys.stderr)
+            print("this machine permits no network namespace: no link is cut, and no raylet of "
+                  "the gateway is killed", file=sys.stderr)
         os.environ.update(ENVIRON)
         cluster = ends.enter_context(Cluster(machine))
         for each in hurt(cluster, seconds, args.only):
@@ -400,7 +313,7 @@ def main() -> int:
 
 
 def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) -> None:
-    """Print tables for people."""
+    """Print the figures as a table, and the claims."""
     table = Table("fault", "inaction", "without a cluster", "told after", "longest pause",
                   "in flight", "learned, applied twice", "gateway restarted")
     for each in phases:

@@ -1,4 +1,4 @@
-"""The learner's actor of `cluster_throughput`, without its update; this module imports Ray."""
+"""The learner's actor without its update, for `cluster_throughput`; this module imports Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain Ray actors of `cluster_throughput`: a replay of rows, and a learner that asks it."""
+"""Plain Ray actors for `cluster_throughput`: a replay of rows, and a learner that asks it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def begun(config: Config, shapes: Blueprint) -> Trainer:
 
 
 def without_update(self: Trainer, batch: Batch, learning_rate: float) -> tuple[float, Any]:
-    """In the place of `Trainer.learn`: what remains is how fast batches come."""
+    """A replacement of `Trainer.learn` that takes no time, to see how fast batches come."""
     return 0.0, np.ones(len(batch.actions), np.float32)
 
 
 class Row(NamedTuple):
-    """A transition as a replay actor of one's own would keep it."""
+    """A transition as a home-made replay actor would keep it."""
 
     observation: Any
     action: int
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class PlainReplay:
-    """A list of rows, of which each call gives some at random."""
+    """A list of rows; each call returns some of them at random."""
 
     def __init__(self, rows: int, shapes: Blueprint) -> None:
         self._rng = np.random.default_rng(0)
@@ -60,7 +60,7 @@ class PlainReplay:
         ]
 
     def sample(self, count: int) -> list[Row]:
-        """Rows, every one with the same probability."""
+        """Rows, each drawn with the same probability."""
         return [self._rows[at] for at in self._rng.integers(0, len(self._rows), count)]
 
 
@@ -71,7 +71,7 @@ class PlainLearner:
         replay: the actor to ask.
         config: names the network.
         shapes: of the run.
-        learns: False: the update takes no time.
+        learns: if False, the update takes no time.
     """
 
     def __init__(self, replay: Any, config: Config, shapes: Blueprint, *, learns: bool) -> None:
@@ -82,7 +82,7 @@ class PlainLearner:
         self._trainer = begun(config, shapes)
 
     def run(self, count: int, seconds: float) -> tuple[int, float, float]:
-        """Learn for a while: batches, the seconds that they took, and the mean of an update."""
+        """Learn for a while: batches, the seconds that they took, and those of an update (mean)."""
         import ray
 
         batches, updating, began = 0, 0.0, time.monotonic()

@@ -1,6 +1,6 @@
-"""The sides of `cluster_throughput`: who learns, and how the transitions come to it.
+"""The sides of `cluster_throughput`: learners, and how transitions come to them.
 
-Each side learns only while a block of it is measured; the others wait meanwhile.
+Each side learns only while one of its blocks is measured; the others wait meanwhile.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +31,9 @@ from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.worker import Assignment, WorkerContext
 
 LEARNERS = 8.0
-"""Learner actors for which the head of the cluster has room."""
+"""Learner actors that fit into the cluster."""
 START_S, STOP_S = 90.0, 30.0
-POLL_S = 0.002
+POLL_S, START_POLL_S = 0.002, 0.05
 PAGE = 4096
 BESIDE_S = 0.1
 TICKS_PER_S = 60
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
     Attributes:
         batches: per second.
-        update_s: mean time that an update of these took.
+        update_s: mean time of their updates.
     """
 
     batches: float
@@ -52,20 +52,20 @@ class Block(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Share of the time in which the learner was at an update, and did not wait for a batch."""
+        """Share of the time that the learner spent in updates, not waiting for a batch."""
         return self.batches * self.update_s
 
 
 class Side(Protocol):
-    """Learns when it is told to."""
+    """A learner that learns when it is told to."""
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
         """Learn for a while, and wait again.
 
         Args:
             batch_size: transitions of a batch.
-            settle_s: seconds before those that count.
-            seconds: that count, at least; whole updates are counted.
+            settle_s: seconds of learning that are not measured, at first.
+            seconds: measured at least; only whole updates are counted.
         """
         ...
 
@@ -75,7 +75,7 @@ class Side(Protocol):
 
 
 def settings(folder: Path, capacity: int, *more: str) -> Config:
-    """What all sides have in common, and what one of them has besides."""
+    """The configuration that all sides have in common, with further settings of one side."""
     common = [
         f"run.state_dir={folder}", f"replay.capacity={capacity}", "learning.prioritized=true",
         "learning.processes=1", "run.checkpoint_every_s=1000000", "cluster.weights_every=16",
@@ -87,30 +87,30 @@ def settings(folder: Path, capacity: int, *more: str) -> Config:
 # ---- in the daemon, and through its gateway
 
 
-class Deaf:
-    """A pipe to nobody."""
+class NoPipe:
+    """A pipe that leads nowhere."""
 
     def send(self, message: Any, wait_s: float = 0.0) -> bool:
-        """Take no notice."""
+        """Drop the message."""
         return True
 
 
 class Context(WorkerContext[LearnerRecord]):
-    """Of a learner's process that keeps the priority which the benchmark was started with."""
+    """The context of a learner's process that keeps the priority of the benchmark."""
 
     def set_idle_priority(self) -> None:
-        """Nothing: on a busy machine, idle priority would measure the others."""
+        """Do nothing: with idle priority, other programs would decide the result."""
 
 
 def work(handles: WorldHandles, entry: str, folder: str) -> None:
     """Body of a learner's or a gateway's process, without a supervisor."""
     torch.set_num_threads(1)
     world = World(handles)
-    # Every page has been looked at once, as in a process that has learned for some minutes.
+    # Touch every page once, as a process has that has learned for some minutes.
     world.frames.frames.reshape(-1)[::PAGE].sum()
     record = world.metrics.record("learner", 0)
     assignment = Assignment("learner", 0, entry, handles, Path(folder), run_dir=Path(folder))
-    context = Context(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
+    context = Context(assignment, world, record, MonotonicClock(), NoPipe())  # type: ignore[arg-type]
     resolve_name(entry)(context)
 
 
@@ -131,7 +131,11 @@ class Daemon:
             target=work, args=(self._pattern.memory.handles, entry, str(folder))
         )
         self.process.start()
-        eventually(self._is_ready, f"{name} is ready")
+        end = time.monotonic() + START_S
+        while not self._is_ready():
+            if time.monotonic() > end:
+                raise RuntimeError(f"{name} is not ready after {START_S:.0f} s")
+            time.sleep(START_POLL_S)
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
         """As `Side` says."""
@@ -160,7 +164,7 @@ class Daemon:
 
     def _is_ready(self) -> bool:
         if not self.process.is_alive():
-            raise RuntimeError("it ended")
+            raise RuntimeError("the learner's process has ended")
         link = self._world.cluster
         return bool(self._record.ready) and (link is None or bool(link.read().get("connected")))
 
@@ -172,7 +176,7 @@ class Daemon:
         self._world.control.write(self._desired)
 
     def _let_pass(self, seconds: float) -> None:
-        """Time passes, and the world goes on."""
+        """Wait while the world goes on."""
         end = time.monotonic() + seconds
         while True:
             self._pattern.play_until(time.monotonic(), TICKS_PER_S)
@@ -181,11 +185,11 @@ class Daemon:
             time.sleep(min(BESIDE_S, end - time.monotonic()))
 
     def _next_update(self) -> tuple[int, float]:
-        """Wait until an update is done; how many there have been, and when."""
+        """Wait until an update is done; the number of updates so far, and the time."""
         before, end = int(self._record.applied), time.monotonic() + START_S
         while int(self._record.applied) == before:
             if time.monotonic() > end:
-                raise RuntimeError("no update came")
+                raise RuntimeError(f"no update in {START_S:.0f} s")
             time.sleep(POLL_S)
         return int(self._record.applied), time.monotonic()
 
@@ -228,7 +232,7 @@ class Plain:
     Args:
         config: names the network.
         dtype: of the frames, uint8 or float32.
-        learns: False: the update takes no time.
+        learns: if False, the update takes no time.
     """
 
     def __init__(self, config: Config, dtype: str, *, learns: bool = True) -> None:
@@ -245,8 +249,8 @@ class Plain:
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
         """As `Side` says."""
         self._ray.get(self._learner.run.remote(batch_size, settle_s))
-        found = self._ray.get(self._learner.run.remote(batch_size, seconds))
-        batches, took, update_s = found
+        run = self._learner.run.remote(batch_size, seconds)
+        batches, took, update_s = self._ray.get(run)
         return Block(batches / took, update_s)
 
     def close(self) -> None:
@@ -261,10 +265,10 @@ class Plain:
 @contextmanager
 def cluster() -> Iterator[str]:
     """A Ray of this machine alone, with room for many learners; its address."""
-    # Its processes shall find this package.
+    # Ray's processes have to find this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
-    # And its actors shall have the priority of the daemon's learner: by default Ray makes them
-    # nicer by 15, and then whatever else runs takes their time.
+    # Its actors have to have the priority of the daemon's learner: by default Ray makes them nicer
+    # by 15, and then any other program takes their time.
     os.environ.update(RAY_worker_niceness="0")
     ray_session.connect(None, {ray_session.RESOURCE: LEARNERS})
     import ray
@@ -276,7 +280,7 @@ def cluster() -> Iterator[str]:
 
 
 def start_idle_learner(name: str) -> None:
-    """Have a learner of that name that learns nothing, before a gateway looks for it."""
+    """Start a learner of that name whose update takes no time, before a gateway looks for it."""
     import ray
 
     from benchmarks.cluster_idle import IdleLearner
@@ -285,16 +289,3 @@ def start_idle_learner(name: str) -> None:
         name=name, namespace=ray_session.NAMESPACE, lifetime="detached", num_cpus=0,
         resources={ray_session.RESOURCE: 1.0}, max_concurrency=ray_session.CALLS_AT_ONCE,
     ).remote(None)
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something.
-
-    Raises:
-        RuntimeError: it has not come in time.
-    """
-    end = time.monotonic() + START_S
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"not in {START_S:.0f} s: {what}")
-        time.sleep(0.05)

@@ -6,16 +6,17 @@ actor of a real Ray on this machine. Every learner computes with one thread of t
 is an actor with a list of rows, asked by one call for each batch: its rows are drawn uniformly, and
 no priorities go back, so it has less to do.
 
-The update alone is measured, too: on a processor it is most of the time, whoever brings the
-batches. A learner that never waits is faster than the plain one by no more than what that one does
-beside its updates: this most is printed with the ratio. So the lines "no update" leave the update
-out: they say how fast batches come to a learner that needs no time.
+The update alone is measured, too: on a CPU it takes most of the time, whatever brings the batches.
+A learner that never waits for a batch can only save the time that the plain one spends beside its
+updates; the greatest possible ratio is printed beside the measured one. So the lines "no update"
+leave the update out: they say how fast batches come to a learner that needs no time.
 
-Frames that the learner keeps (`cluster.cache_mb`) need not travel: `--cache-mb` says how many those
-are. By default it is rtagent's own default, which holds all of this replay; with 64, a seventh.
+Frames that the learner keeps (`cluster.cache_mb`) need not travel. `--cache-mb` sets the size of
+this cache; rtagent's default holds all of this replay, 64 a seventh of it.
 
-"busy" is the share of the time in which a learner was at an update: where it is as high as in the
-daemon, it did not wait for batches. Other programs slow down the updates, but hardly change it.
+"busy" is the share of the time that a learner spent in updates: where it is as high as in the
+daemon, the learner did not wait for batches. Other programs slow down the updates, but hardly
+change this share.
 
 Short blocks of all sides take turns, every other round in reverse; a ratio is the median of the
 ratios of the rounds. All processes have the priority that the benchmark is started with. Without
@@ -58,9 +59,9 @@ CACHE_MB = ClusterConfig().cache_mb
 SIZES = (32, 512)
 SETTLE_S = 2.0
 LONG_SETTLE_S = 5.0
-"""...behind a long link, whose rate and delay have to be measured first."""
+"""Behind a long link, whose rate and delay have to be measured first."""
 SHORT_SETTLE_S = 1.0
-"""...where nothing is measured first."""
+"""Where nothing is measured first."""
 DELAYS_MS = (0, 20, 200)
 LEAST_OF_LOCAL = LEAST_OF_NO_DELAY = 0.9
 LEAST_OF_PLAIN = 3.0
@@ -83,7 +84,7 @@ class Claim(NamedTuple):
 
 
 def claims() -> list[Claim]:
-    """What is claimed, at every batch size."""
+    """The claims, which are made at every batch size."""
     near = CLUSTER.format(0)
     found = [Claim(near, LOCAL, LEAST_OF_LOCAL)]
     found += [Claim(CLUSTER.format(ms), near, LEAST_OF_NO_DELAY) for ms in DELAYS_MS[1:]]
@@ -97,7 +98,7 @@ def claims() -> list[Claim]:
 
 @contextmanager
 def sides(wanted: list[str], folder: Path, cache_mb: int = CACHE_MB) -> Iterator[dict[str, Side]]:
-    """Those sides, ready to run, by name."""
+    """The wanted sides, ready to run, by name."""
     with ExitStack() as stack:
         address = f"cluster.address={stack.enter_context(cluster())}"
         remote = ["learning.where=cluster", address, f"cluster.cache_mb={cache_mb}"]
@@ -157,20 +158,20 @@ def settle_s(side: str) -> float:
 
 
 def ratio(rounds: Rounds, side: str, beside: str) -> float | None:
-    """Median over the rounds of how many times as fast a side is; None if one was not measured."""
+    """How many times as fast a side is, median of the rounds; None if one was not measured."""
     pairs = list(zip(rounds.get(side, []), rounds.get(beside, []), strict=False))
     return statistics.median(a.batches / b.batches for a, b in pairs) if pairs else None
 
 
 def most_possible(rounds: Rounds, beside: str) -> float | None:
-    """How many times as fast as a plain side one that never waits for a batch would be.
+    """How many times as fast as a plain side a learner that never waits for a batch would be.
 
     Args:
         rounds: blocks of every side.
         beside: the plain side.
 
     Returns:
-        Median over its blocks; None where the update is left out, or it is no plain side.
+        Median of its blocks; None if it is no plain side, or one without the update.
     """
     if beside not in map(PLAIN.format, KINDS):
         return None
@@ -178,7 +179,7 @@ def most_possible(rounds: Rounds, beside: str) -> float | None:
 
 
 def report(found: dict[int, Rounds]) -> dict[str, Any]:
-    """Medians and ratios, as JSON can say them."""
+    """Medians and ratios, as JSON can hold them."""
     rates = [
         {
             "batch_size": size, "side": name,
@@ -228,8 +229,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a block")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--cache-mb", type=int, default=CACHE_MB, help="that the learner keeps")
-    parser.add_argument("--only", nargs="+", help="these sides only", metavar="NAME")
+    parser.add_argument("--cache-mb", type=int, default=CACHE_MB, help="of frames at the learner")
+    parser.add_argument("--only", nargs="+", help="only these sides", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="two rounds, blocks of two seconds")
     args = parser.parse_args()
     if args.quick:

@@ -1,4 +1,4 @@
-"""The command of a benchmark: what all of them take, and how they answer."""
+"""The command line that all benchmarks share, and how they print a result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Result = Mapping[str, Any]
 
 
 def command_line(description: str | None) -> argparse.ArgumentParser:
-    """Takes `--json`, and is described by the first line of a text."""
+    """A parser that takes `--json`, described by the first line of a text."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
     return parser
 
 
 def print_lines(result: Result) -> None:
-    """One line for each value."""
+    """Print one line for each value."""
     for name, value in result.items():
         print(f"{name:18} {value}")
 
@@ -35,7 +35,7 @@ def report(result: Result, as_json: bool, show: Callable[[Result], object] = pri
 def long_run(
     description: str | None, run: Callable[[float, int], Result], show: Callable[[Result], object]
 ) -> int:
-    """The command of what disturbs a daemon for a while; `run` is given minutes and a seed."""
+    """The command of a benchmark that disturbs a daemon; `run` is given minutes and a seed."""
     parser = command_line(description)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)

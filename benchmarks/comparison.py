@@ -1,10 +1,10 @@
-"""What comparisons of learning share: contenders, and runs side by side.
+"""Contenders and runs side by side, for comparisons of learning.
 
-Each run is a whole daemon in a process of its own, which is killed with the program that began it:
-nothing goes on playing after an interruption. Sequential interaction is that of Riemer et al.,
-Realtime Reinforcement Learning: one process acts, then waits for an update, then looks again.
-Discount and n-step count ticks, so both contenders have the same horizon in seconds, and differ in
-what they do alone.
+Each run is a whole daemon in a process of its own, which is killed with the program that began it,
+so nothing goes on playing after an interruption. Sequential interaction is that of Riemer et al.,
+Realtime Reinforcement Learning: one process acts, then waits for an update, then reads the next
+frame. Discount and n-step count ticks, so both contenders have the same horizon in seconds and
+differ only in how they interact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def processes_of(contender: str, ticks: float) -> int:
 
 
 def settings_of(contender: str, ticks: float) -> list[str]:
-    """What makes a contender at a latency in ticks of a Game Boy, as `SECTION.KEY=VALUE`."""
+    """Settings of a contender at a latency in ticks of a Game Boy, as `SECTION.KEY=VALUE`."""
     algorithm = "sequential-infer-learn" if contender == "sequential" else "adaptive"
     return [
         f"inference.injected_latency_ms={1e3 * ticks * TICK_S:.3f}",
@@ -47,13 +47,13 @@ def settings_of(contender: str, ticks: float) -> list[str]:
 def side_by_side(
     runs: Mapping[str, Callable[[], Result]], at_once: int | None = None
 ) -> Iterator[Result]:
-    """Carry out runs in processes of their own; gives each result as soon as it is there.
+    """Carry out runs in processes of their own; yields each result as soon as it is there.
 
-    A run that fails is told and left out: what the others have taken half an hour for is kept.
+    A run that fails is reported on stderr and left out: the results of the others are kept.
 
     Args:
         runs: by name; they are pickled.
-        at_once: how many. If None, all.
+        at_once: how many run at the same time. If None, all.
     """
     for name, outcome in outcomes(runs, at_once or len(runs)):
         if isinstance(outcome, Exception):
@@ -65,10 +65,10 @@ def side_by_side(
 def figures_of_all(
     runs: Mapping[str, Callable[[], dict[str, Any]]], at_once: int | None = None
 ) -> dict[str, Any]:
-    """The figures of all runs together, where none is of use without the others.
+    """The figures of all runs together, where no run is of use without the others.
 
     Raises:
-        RuntimeError: one has failed; its own error has been told.
+        RuntimeError: a run has failed; its own error is on stderr.
     """
     found = list(side_by_side(runs, at_once))
     if len(found) < len(runs):

@@ -1,4 +1,4 @@
-"""A daemon of the installed program, for measurements from the outside."""
+"""A daemon in a process of its own, for measurements from outside."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RunningDaemon:
 
     Args:
         arguments: further arguments of `rtagent serve`.
-        state_dir: where its state is. If None, a folder that is removed at the end.
-        environ: more variables of its environment.
-        ready: wait at the start until it acts.
+        state_dir: folder of its state. If None, one that is removed at the end.
+        environ: further variables of its environment.
+        ready: whether to wait at the start until the daemon acts.
         stderr: descriptor of its log. If None, a file, which `said` reads.
-        under: a command that takes the daemon's as its arguments, and becomes it.
+        under: a command that takes the daemon's command as its arguments, and executes it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RunningDaemon:
     def __enter__(self) -> RunningDaemon:
         self._folder = tempfile.TemporaryDirectory()
         self.state_dir = self._state_dir or Path(self._folder.name)
-        # A pipe that nobody reads fills up, and what is said then is lost.
+        # Not a pipe: one that nobody reads fills up, and then the daemon drops its log lines.
         self._said = tempfile.TemporaryFile()
         self.started = time.monotonic()
         command = [
@@ -90,7 +90,7 @@ class RunningDaemon:
 
     def said(self) -> str:
         """What it has written to stderr so far."""
-        # The daemon writes where this descriptor stands, so it must not be moved.
+        # The daemon writes at the offset of this descriptor, so reading must not move it.
         descriptor = self._said.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
@@ -109,14 +109,14 @@ class RunningDaemon:
 
     def patch_inference(self, **changes: Any) -> dict[str, Any]:
         """`PATCH /v1/inference`; returns when the change is in force."""
-        return self._call("PATCH", "/v1/inference", json=changes)
+        return self.patch("/v1/inference", **changes)
 
     def patch(self, path: str, **changes: Any) -> dict[str, Any]:
-        """Change settings; returns what the daemon answers."""
+        """`PATCH` a path; returns the daemon's answer."""
         return self._call("PATCH", path, json=changes)
 
     def post(self, path: str, **content: Any) -> dict[str, Any]:
-        """Have something done; returns what the daemon answers."""
+        """`POST` to a path; returns the daemon's answer."""
         return self._call("POST", path, json=content)
 
     def get(self, path: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class RunningDaemon:
         try:
             reply = self._client.request(method, path, **arguments)
         except httpx.RemoteProtocolError:
-            # The server hangs up on a connection that was idle, perhaps just as it is used again.
+            # The server closes idle connections, perhaps just as this one is used again.
             if method != "GET":
                 raise
             reply = self._client.request(method, path, **arguments)
@@ -162,4 +162,4 @@ class RunningDaemon:
             raise RuntimeError(f"the daemon ended: {self.said()}")
         if time.monotonic() - self.started > READY_LIMIT_S:
             self.process.kill()
-            raise TimeoutError("the daemon is not ready")
+            raise TimeoutError(f"the daemon is not ready after {READY_LIMIT_S:.0f} s")

@@ -1,8 +1,8 @@
 """An emulated network link: a TCP proxy that holds every byte back, and can be cut.
 
-While it is cut nothing goes through it, in neither direction, and nothing is refused: as with a
-cable that is pulled out, neither side is told. What was on its way arrives once the link is back.
-The kernel's own handshake with the proxy takes no time; what travels over it does.
+While the link is cut, nothing goes through it in either direction and nothing is refused: as with a
+cable that is pulled out, neither side is told. Bytes on their way arrive once the link is back. The
+kernel's handshake with the proxy takes no time; the delay is that of the bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import threading
-from types import TracebackType
 
 PIECE_BYTES = 1 << 16
 START_S = 60.0
@@ -19,7 +18,7 @@ GOES_FIRST = -15
 
 
 def go_first(task: int) -> None:
-    """Let a process or thread that stands for another machine go before what runs on this one."""
+    """Give priority to a process or thread that stands for another machine, where permitted."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, task, GOES_FIRST)
 
@@ -30,7 +29,7 @@ class DelayedLink:
     Args:
         target: local port that it leads to.
         delay_s: of each direction.
-        port: where it listens; 0: a free one.
+        port: port where it listens. If 0, a free one.
     """
 
     def __init__(self, target: int, delay_s: float, port: int = 0) -> None:
@@ -46,10 +45,7 @@ class DelayedLink:
         self.port = opening.result(START_S)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(START_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(START_S)
@@ -80,7 +76,7 @@ class DelayedLink:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Across a cut link there is no connection to be had.
+            # Across a cut link nobody can connect.
             await self._whole.wait()
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
         except (OSError, asyncio.CancelledError):

@@ -29,10 +29,10 @@ BACK_WITHIN_S = 15.0
 
 
 class Ticks:
-    """Steps an environment on an absolute schedule.
+    """Steps an environment on an absolute schedule, so that its car follows the road.
 
     Args:
-        env: stepped; it drives along the road.
+        env: the environment.
     """
 
     def __init__(self, env: DonkeyCar) -> None:
@@ -45,7 +45,7 @@ class Ticks:
 
     @property
     def due(self) -> float:
-        """When the last tick was due."""
+        """Time at which the last tick was due."""
         return self._start + self._tick / self.env.rate_hz
 
     def next(self) -> bool:
@@ -60,13 +60,13 @@ class Ticks:
         return not (terminated or truncated)
 
     def run(self, seconds: float) -> None:
-        """So many seconds of ticks."""
+        """Step for this long."""
         for _ in range(round(seconds * self.env.rate_hz)):
             self.next()
 
 
 def rate(rate_hz: float, seconds: float) -> dict[str, Any]:
-    """A while of driving in the embedded simulator."""
+    """Figures of a drive in the embedded simulator."""
     env = DonkeyCar(rate_hz=rate_hz, actions="continuous", max_seconds=0)
     try:
         while not env.reset(seed=0)[1]["connected"]:
@@ -92,7 +92,7 @@ def rate(rate_hz: float, seconds: float) -> dict[str, Any]:
 
 
 def start_simulator(port: int) -> subprocess.Popen[bytes]:
-    """`rtagent donkey-sim`, listening."""
+    """Start `rtagent donkey-sim`; returns when it listens."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rtagent", "donkey-sim", "--port", str(port), "--fps", "20"],
         stdout=subprocess.PIPE,
@@ -103,7 +103,7 @@ def start_simulator(port: int) -> subprocess.Popen[bytes]:
 
 
 def kills(count: int, seed: int) -> dict[str, Any]:
-    """A simulator killed and started again under a client that goes on."""
+    """Figures of a client that goes on while its simulator is killed and started again."""
     chance, clock = random.Random(seed), MonotonicClock()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
@@ -141,7 +141,7 @@ def kills(count: int, seed: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the figures; exit code 1 if one is not what it should be."""
+    """Print the figures; exit code 1 if one is out of its limits."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--kills", type=int, default=10)

@@ -1,9 +1,9 @@
 """DonkeyCar in the embedded simulator: how far along the road it drives after learning.
 
 For each seed the whole daemon drives on the wall clock and learns, as `examples/donkey.toml` says.
-Then the policy of its last checkpoint drives on its own, greedily, and so do policies that do not
-look: random ones, and straight ahead at each throttle. What counts is the way along the centre line
-until the car is too far from it (`max_cte`), hits something, or the time is over. A picture shows
+Then the policy of its last checkpoint drives greedily, and so do policies that ignore the picture:
+random actions, and straight ahead at each throttle. The figure is the way along the centre line
+until the car is too far from it (`max_cte`), hits something, or the time is over. The picture shows
 the driven lines and the learning curves.
 
     python -m benchmarks.donkey_learning [--minutes M] [--seeds S ...] [--jobs N] [--drives K]
@@ -12,7 +12,6 @@ the driven lines and the learning curves.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.command import command_line
 from benchmarks.comparison import side_by_side
 from benchmarks.learning import LAST_EPISODES, learn
 from benchmarks.offline_learning import blueprint_of
@@ -49,22 +49,22 @@ from rtagent.telemetry.learning_curve import moving_mean
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "donkey.toml"
 DRIVE_S = 60.0
-"""Longest drive, of the learned policy and of the others."""
+"""Longest drive of any policy, in seconds."""
 MARGIN = 1.5
 CONNECT_TRIES = 30
 PACES = ("COAST", "SLOW", "FAST")
-"""What the grid calls `THROTTLES`."""
+"""Names of `THROTTLES` in the grid of actions."""
 
 Line = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 
 class Recorded(gym.Wrapper[Any, Any, Any, Any]):
-    """Remembers where the car has been in this episode.
+    """Records where the car has been in this episode.
 
     Attributes:
         line: x and z of each telemetry frame, in the map's units.
-        off: the episode ended on the grass or at the barrier, not by time.
+        off: whether the episode ended on the grass or at the barrier, not by time.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -75,7 +75,7 @@ class Recorded(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with the car at the start, which takes a new simulator some time."""
+        """Begin an episode with the car at the start, for which a new simulator takes a while."""
         self.line, self.off = [], False
         for _ in range(CONNECT_TRIES):  # Each lasts a second at most.
             observation, info = self.env.reset(seed=seed, options=options)
@@ -100,7 +100,7 @@ def track_of(config: Config) -> Track:
     """The road that the embedded simulator will show.
 
     Raises:
-        UserError: it is somebody else's simulator, whose roads are not known.
+        UserError: another simulator is configured, whose roads are not known.
     """
     kwargs = config.env.kwargs
     if config.env.id not in SCENES or kwargs.get("host") is not None:
@@ -122,7 +122,7 @@ def distance_along(track: Track, line: Line) -> float:
 
     Returns:
         The furthest way reached along the centre line, in the map's units. A lap counts as the
-        road's length; what is driven backwards, or in circles, counts nothing.
+        road's length; driving backwards or in circles adds nothing.
     """
     progress = np.array([track.place(x, z).progress for x, z in line])
     half = track.length / 2
@@ -134,12 +134,12 @@ def drive(config: Config, policy_of: Callable[[Adapter], Values], drives: int) -
     """Have a policy drive, without exploration.
 
     Args:
-        config: the world.
-        policy_of: makes the policy for it.
-        drives: how often.
+        config: of the environment.
+        policy_of: makes the policy for the adapter.
+        drives: number of drives.
 
     Returns:
-        Of each drive: line, distance, seconds, speed along the line, return, off (the road).
+        For each drive: line, distance, seconds, speed along the line, return, off (the road).
     """
     track = track_of(config)
     recorded = Recorded(make(config.env))
@@ -166,7 +166,7 @@ def drive(config: Config, policy_of: Callable[[Adapter], Values], drives: int) -
 
 
 def straight_ahead(pace: int, adapter: Adapter) -> Values:
-    """Steering 0 and a constant throttle: that of the grid, by its number."""
+    """A policy that steers 0 at a constant throttle, given by its number in `THROTTLES`."""
     if isinstance(adapter.action_space, gym.spaces.Box):
         answer = np.array([0.0, THROTTLES[pace]], np.float32)
     else:
@@ -176,7 +176,7 @@ def straight_ahead(pace: int, adapter: Adapter) -> Values:
 
 
 def at_random(hold_ticks: int, seed: int, adapter: Adapter) -> Values:
-    """A random action, drawn anew every so many ticks."""
+    """A policy of random actions, each held for `hold_ticks` ticks."""
     rng, tick = np.random.default_rng(seed), -1
     space = adapter.action_space
     answer = np.empty(0, np.float32)
@@ -195,7 +195,7 @@ def at_random(hold_ticks: int, seed: int, adapter: Adapter) -> Values:
 
 
 def baselines(config: Config, drives: int) -> dict[str, Rows]:
-    """Drives of the policies that do not look, by name."""
+    """Drives of the policies that ignore the picture, by name."""
     hold, seed = config.policy.exploration_hold_ticks, config.run.seed
     policies = {
         "random": partial(at_random, 1, seed),
@@ -207,7 +207,7 @@ def baselines(config: Config, drives: int) -> dict[str, Rows]:
 
 
 def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
-    """What the network of a checkpoint answers."""
+    """The greedy policy of a checkpoint."""
     torch.set_num_threads(1)
     spaces = blueprint_of(adapter).observation_space, adapter.action_space
     learned = build_learned(config.policy, *spaces, config.learning)
@@ -220,12 +220,12 @@ def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
 
 
 def load(overrides: list[str]) -> Config:
-    """The example's configuration, with changes."""
+    """The configuration of `examples/donkey.toml`, with changes."""
     return rtagent.load_config(EXAMPLE, overrides=overrides)
 
 
 def for_drives(config: Config) -> Config:
-    """The same world with drives of a bounded length."""
+    """The same environment with episodes of at most `DRIVE_S` seconds."""
     kwargs = {**config.env.kwargs, "max_seconds": DRIVE_S}
     return config.model_copy(update={"env": config.env.model_copy(update={"kwargs": kwargs})})
 
@@ -233,7 +233,7 @@ def for_drives(config: Config) -> Config:
 def run_one(
     seed: int, minutes: float, drives: int, overrides: list[str], label: str | None
 ) -> dict[str, Any]:
-    """Learn, then drive."""
+    """Learn with one seed, then drive."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         config = load([*overrides, f"run.seed={seed}", f"run.state_dir={folder}"])
@@ -246,32 +246,30 @@ def run_one(
 
 
 def distances(rows: Rows) -> list[float]:
-    """Of some drives."""
+    """The distance of each drive."""
     return [row["distance"] for row in rows]
 
 
 def verdict(learned: list[list[float]], others: list[list[float]]) -> tuple[float, bool]:
-    """Whether every seed drives clearly further than the best policy that does not look.
+    """Whether every seed drives clearly further than the best policy that ignores the picture.
 
     Args:
         learned: distances of each seed's drives.
-        others: of each other policy's.
+        others: distances of each other policy's drives.
 
     Returns:
-        The bar, and whether the mean of every seed is above it.
+        The limit, and whether the mean of every seed is above it.
     """
     bar = MARGIN * max(float(np.mean(each)) for each in others)
     return bar, all(float(np.mean(each)) > bar for each in learned)
 
 
 def draw(track: Track, runs: Rows, others: dict[str, Rows], path: Path) -> None:
-    """Left the road and what was driven on it, right the learning curves."""
-    import matplotlib
+    """Draw the road with the driven lines at the left, the learning curves at the right."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (road, curves) = pyplot.subplots(1, 2, figsize=(13, 6))
+    figure = Figure(figsize=(13, 6))
+    road, curves = figure.subplots(1, 2)
     draw_road(road, track)
     styles = dict(zip(others, (":", "-.", "--", (0, (1, 4))), strict=True))
     for name, rows in others.items():
@@ -300,11 +298,10 @@ def draw(track: Track, runs: Rows, others: dict[str, Rows], path: Path) -> None:
     curves.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def draw_road(axes: Any, track: Track) -> None:
-    """Edges, centre line and start."""
+    """Draw edges, centre line and start."""
     points = np.concatenate([track.points, track.points[:1]])
     ways = np.gradient(points, axis=0)
     across = np.stack([ways[:, 1], -ways[:, 0]], axis=1) / np.hypot(*ways.T)[:, None]
@@ -328,14 +325,13 @@ def describe(name: str, rows: Rows, track: Track) -> str:
 
 def main() -> int:
     """Run all seeds; exit code 1 if one does not clearly drive further than the others."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="seeds side by side")
     parser.add_argument("--drives", type=int, default=5, help="of each policy")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--save", type=Path, help="every episode and every line, as JSON")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""The embedded DonkeyCar simulator: cost of a picture, and frames per second to one client.
+"""The embedded DonkeyCar simulator: time for a picture, and frames per second to one client.
 
     python -m benchmarks.donkey_simulator [--seconds S] [--fps F] [--json]
 
 The simulator runs in a process of its own, at 160x120 with JPEG; the client reads the raw stream
-and drives along the road. A frame's time is the time between two arrivals. The machine's own
-floor, how late a bare sleep ends, stands beside it.
+and drives along the road. A frame's time is the time between two arrivals. The machine's floor,
+how late a bare sleep ends, is printed, too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spread_ms(call: Callable[[int], object]) -> dict[str, float]:
 
 
 def picture_cost() -> dict[str, Any]:
-    """What one picture costs, drawn and encoded."""
+    """Milliseconds to draw a picture, to encode it, and to find a place on the road."""
     track = circuit()
     camera = Camera(CameraConfig(), draw(track))
     places = [track.point_at(number * track.length / PICTURES) for number in range(PICTURES)]
@@ -60,7 +60,7 @@ def picture_cost() -> dict[str, Any]:
 
 
 def stream(fps: float, seconds: float) -> dict[str, Any]:
-    """Frames to one client of a simulator in its own process."""
+    """Figures of the frames that a simulator in a process of its own sends to one client."""
     clock = MonotonicClock()
     simulator = EmbeddedSimulator(fps, seed=0)
     arrivals: list[float] = []
@@ -103,7 +103,7 @@ def stream(fps: float, seconds: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the figures; exit code 1 if one is not what it should be."""
+    """Print the figures; exit code 1 if one is out of its limits."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--fps", type=float, default=60.0)

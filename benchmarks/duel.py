@@ -1,6 +1,6 @@
-"""Duel by scripted players, offline: what its encounters ask for.
+"""Duel by scripted players, offline: how often they win, and how long that takes them.
 
-Nothing is learned and no clock runs. How it is learned is shown by `rtagent experiment duel`.
+Nothing is learned and no clock runs; `rtagent experiment duel` shows how the game is learned.
 
     python -m benchmarks.duel [--games N] [--json]
 """
@@ -27,6 +27,7 @@ PLAYERS: dict[str, Callable[[int], Player]] = {
 }
 GROUPS = ((1, 4), (5, 8), (9, 16), (17, 32), (33, 48), (49, 64))
 LONGEST_SEQUENCE = 80_000
+"""Most ticks in which the competent player goes from the first encounter to the last."""
 
 
 def win_rates(env: Duel, games: int) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ def win_rates(env: Duel, games: int) -> list[dict[str, Any]]:
 
 
 def whole_sequence(env: Duel) -> dict[str, int]:
-    """The competent player from the first encounter to the last."""
+    """How far the competent player gets in all encounters in order."""
     _, info = env.reset(seed=0)
     view, losses = view_of(env), 0
     for tick in range(LONGEST_SEQUENCE):
@@ -63,7 +64,7 @@ def whole_sequence(env: Duel) -> dict[str, int]:
 
 
 def main() -> int:
-    """Print what the scripted players reach."""
+    """Print how the scripted players do."""
     parser = command_line(__doc__)
     parser.add_argument("--games", type=int, default=10, help="per player and group")
     args = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A demonstration of Duel: a scripted player that sees what the agent will see, as late as it will.
+"""A demonstration of Duel by a scripted player that sees the game as late as the agent will.
 
 Every episode is one encounter, drawn from all of them. The player keeps a key down until it sees
-the effect, or, if it may decide at every n-th tick alone, presses it for that tick; now and then a
-key is pressed at random, so that there is something to compare with.
+the effect; if it may decide only at every n-th tick, it presses the key for that tick. Now and then
+a random key is pressed, so that the demonstration shows the effect of other actions as well.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def record(path: Path, ticks: int, delay: int, seed: int, interval: int = 1) -> 
 
     Args:
         path: of the file.
-        ticks: its length, at least; the last episode is played to its end.
-        delay: in ticks, from what the player sees to what it does.
-        seed: decides encounters and random keys.
+        ticks: least length; the last episode is played to its end.
+        delay: in ticks, from a frame that the player sees to its action.
+        seed: of encounters and random keys.
         interval: ticks from one decision of the player to the next; in between it does nothing.
 
     Returns:
-        Encounters won per minute of it.
+        Encounters won per minute of the demonstration.
     """
     rng = np.random.default_rng(seed)
     env = Duel()
@@ -40,9 +40,7 @@ def record(path: Path, ticks: int, delay: int, seed: int, interval: int = 1) -> 
     actions, won, episode = len(env.get_action_meanings()), 0, 0
     while writer.ticks < ticks:
         encounter = int(rng.integers(1, ENCOUNTERS + 1))
-        frame, _ = env.reset(
-            seed=int(rng.integers(2**31)), options={"encounter": encounter}
-        )
+        frame, _ = env.reset(seed=int(rng.integers(2**31)), options={"encounter": encounter})
         writer.add(frame, env.noop_action, 0.0, 0, episode)
         view, over = DelayedView(env, delay), False
         view.look()

@@ -1,6 +1,6 @@
-"""Scripted players of Duel: what its encounters ask of a policy.
+"""Scripted players of Duel, which show what its encounters ask of a policy.
 
-Each looks at the machine's memory and names the action of the next tick.
+Each player reads the machine's memory and returns the action of the next tick.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ TYPES = 6
 HEAVY = 8
 RESISTS, EVEN, SUFFERS = 0.5, 1.0, 2.0
 WORTH_A_TURN = 0.7
-"""Changing costs a turn: the other one must be hurt that much less."""
+"""Changing costs a turn: the other creature must be hurt that much less."""
 PUBLIC_MEMORY = range(0xC000, 0xC040)
 MENUS = {FIGHT: MOVES, ITEM: BAG, CHANGE: TEAM}
+MENUS_OF_A_TURN = COMMANDS, MOVES, BAG, TEAM
 
 Player = Callable[["View", int], int]
-"""Called with the memory and the number of the tick, gives an action."""
+"""Takes the memory and the number of the tick; returns an action."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +55,23 @@ class View:
         return self._read(self._at[name])
 
     def creature(self, address: int) -> Creature:
-        """The creature that lies there."""
+        """The creature at an address."""
         return Creature(*(self._read(address + i) for i in range(4)))
 
     @property
     def opponent(self) -> Creature:
-        """Who stands against the party."""
+        """The creature that the party fights against."""
         return self.creature(self._at["opponent_species"])
 
     @property
     def party(self) -> list[Creature]:
-        """The one that fights, then the others."""
+        """The creature that fights, then the others."""
         first = self._at["own_species"]
         return [self.creature(first + 4 * place) for place in range(self["party_size"])]
 
     @property
     def own_moves(self) -> list[int]:
-        """The four moves of the one that fights: its type, plus `HEAVY`."""
+        """The four moves of the creature that fights: each its type, plus `HEAVY` if heavy."""
         return self._four("own_moves")
 
     @property
@@ -96,7 +97,7 @@ class DelayedView(View):
         super().__init__(lambda address: self._past[0][address - PUBLIC_MEMORY[0]])
 
     def look(self) -> None:
-        """Take in the newest tick; to be called once for each."""
+        """Read the memory of the newest tick; to be called once per tick."""
         self._past.append(bytes(map(self._ram.u8, PUBLIC_MEMORY)))
 
 
@@ -126,36 +127,34 @@ def random_player(seed: int, hold: int = 1) -> Player:
 
 
 def masher(view: View, tick: int) -> int:
-    """A, and again, and again."""
+    """Presses A again and again."""
     return A if tick % 2 == 0 else NOOP
 
 
 def competent(view: View, tick: int) -> int:
     """Uses types, potions, the boost and the balls."""
-    screen = view["screen"]
-    if screen not in (COMMANDS, MOVES, BAG, TEAM):
+    if view["screen"] not in MENUS_OF_A_TURN:
         return B
     if tick % 2:
         return NOOP  # a key counts when it goes down
-    command, cell = _plan(view)
-    if screen == COMMANDS:
-        return _towards(view["cursor"], command)
-    return _towards(view["cursor"], cell) if screen == MENUS[command] else B
+    return _enter(view, *_plan(view))
 
 
 def fighter(view: View, tick: int) -> int:
-    """Nothing but the best blow, and a key is down until its effect is seen: for views that lag."""
-    screen = view["screen"]
-    if screen not in (COMMANDS, MOVES, BAG, TEAM):
+    """Only fights; keeps a key down until its effect is seen, for views that are delayed."""
+    if view["screen"] not in MENUS_OF_A_TURN:
         return B
-    command, cell = CHANGE, 0
     if view["fainted"]:
-        cell = next(place for place, each in enumerate(view.party) if place and each.hp)
-    else:
-        command, cell = FIGHT, _best_blow(view)
-    if screen == COMMANDS:
+        next_alive = next(place for place, each in enumerate(view.party) if place and each.hp)
+        return _enter(view, CHANGE, next_alive)
+    return _enter(view, FIGHT, _best_blow(view))
+
+
+def _enter(view: View, command: int, cell: int) -> int:
+    """The key that leads to a command and then to a cell of its menu."""
+    if view["screen"] == COMMANDS:
         return _towards(view["cursor"], command)
-    return _towards(view["cursor"], cell) if screen == MENUS[command] else B
+    return _towards(view["cursor"], cell) if view["screen"] == MENUS[command] else B
 
 
 def _towards(cursor: int, cell: int) -> int:
@@ -167,7 +166,7 @@ def _towards(cursor: int, cell: int) -> int:
 
 
 def _plan(view: View) -> tuple[int, int]:
-    """What to do in this turn: a command, and a cell of its menu."""
+    """The plan for this turn: a command, and a cell of its menu."""
     party, opponent = view.party, view.opponent
     own = party[0]
     moves = view.opponent_moves
@@ -189,18 +188,18 @@ def _plan(view: View) -> tuple[int, int]:
 
 
 def _best_blow(view: View) -> int:
-    """Which of the four moves hits the opponent hardest on the mean."""
+    """The number of the move that hits the opponent hardest on average."""
     opponent = view.opponent.type
     return int(np.argmax([_blow(move, opponent) for move in view.own_moves]))
 
 
 def _blow(move: int, target: int) -> float:
-    """What a move does to a type on the mean, in no particular unit."""
+    """Average damage of a move to a type, relative to that of other moves."""
     return effect(move % HEAVY, target) * (9.0 if move & HEAVY else 8.0)
 
 
 def play(env: Duel, player: Player, encounter: int, seed: int | None = None) -> tuple[float, int]:
-    """One encounter from its saved state: the reward (0: out of time), and its ticks."""
+    """Play one encounter from its saved state: the reward (0 if out of time), and its ticks."""
     env.reset(seed=seed, options={"encounter": encounter})
     view, tick = view_of(env), 0
     while True:

@@ -1,6 +1,6 @@
-"""What one tick of the Game Boy costs the environment process, in microseconds.
+"""Time that one tick of the Game Boy takes the environment process, in microseconds.
 
-    python -m benchmarks.emulator_tick [--ticks N]
+    python -m benchmarks.emulator_tick [--ticks N] [--json]
 
 Each part is timed within the same tick, so that the caches are as they are in a run; a tick of
 the real machine lasts 16,743 microseconds.
@@ -8,7 +8,6 @@ the real machine lasts 16,743 microseconds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.command import command_line
 from rtagent.config import GAME_BOY_HZ, EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.gameboy.gambatte_machine import GameBoy
@@ -76,9 +76,8 @@ def whole_ticks(ticks: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="Cost of one Game Boy tick.")
+    parser = command_line(__doc__)
     parser.add_argument("--ticks", type=int, default=20_000)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     spent = bare_parts(args.ticks) | whole_ticks(args.ticks)
     spread = {name: np.percentile(spans, [50, 99, 99.9]).tolist() for name, spans in spent.items()}

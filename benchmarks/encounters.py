@@ -1,8 +1,9 @@
-"""The encounters of an imported game in sequence: each is played until it is won, or it is caught.
+"""The encounters of an imported game in sequence: each is repeated until it is completed.
 
-An encounter is a saved state; their names give the order, and after the last one comes the first.
-Every one that is completed is written down, so that who watches the run can count them, and an
-environment process that is started again goes on where its predecessor was.
+A battle is completed when it is won, a catch when it brings a reward. An encounter is a saved
+state; the states' names give the order, and after the last comes the first. Each completed
+encounter is logged, so that a watcher of the run can count them, and an environment process that is
+started again continues where its predecessor was.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from rtagent.env.gameboy.paper_games import PaperGame
 from rtagent.env.registry import PAPER_GAMES, register
 
 WON = "won"
-"""The end of a battle, in its reward file, that completes it; of a catch, a reward does."""
+"""The end of a battle, as its reward file names it, that completes the battle."""
 
 
 class Encounters(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes the starts of a game one after the other.
+    """Goes through the encounters of a game.
 
     Args:
-        game: one of the paper's.
+        game: a game of the paper.
         log: file with a line for each completed encounter: the ticks played in all until then.
     """
 
@@ -41,7 +42,7 @@ class Encounters(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._game.reset(seed=seed, options=start)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One tick; whether the encounter is completed shows at the end of its episode."""
+        """One tick; at the end of an episode, log the encounter if it is completed."""
         seen = self._game.step(action)
         self._ticks += 1
         self._total += seen[1]
@@ -54,7 +55,7 @@ class Encounters(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def completed(log: Path) -> list[int]:
-    """Ticks at which encounters were completed, in order; a line that is half written is none."""
+    """Ticks at which encounters were completed, in order; ignores a half-written line."""
     if not log.exists():
         return []
     whole, _, _ = log.read_text().rpartition("\n")

@@ -1,18 +1,18 @@
-"""What an engine gains: inference times and actions beside eager float32, and processes needed.
+"""Gain of an engine: inference times and actions beside eager float32, and processes needed.
 
 First, alone on one thread: the network in eager torch, float32, as the published code runs it; as
-an inference process holds it by default; and what `auto` takes. Calls take turns, so that all see
-the same machine, and their CPU time is what counts: it is nearly the time of a quiet machine, for
-all of them compute in the thread that calls. Actions are compared on frames of the environment that
-the choice has not seen. With `--live`, the whole daemon, by torch in float32 and by `auto`: each is
-given as many processes as it says that it needs, and then ticks without an action are counted.
+an inference process runs it by default; and by the engine that `auto` chooses. Calls take turns, so
+that all see the same machine. CPU times are compared: as all calls compute in the calling thread,
+they are nearly the times of a quiet machine. Actions are compared on frames of the environment that
+`auto` did not see. With `--live`, the whole daemon, by torch in float32 and by `auto`: each gets as
+many processes as it recommends, and then ticks without an action are counted.
 
-    python -m benchmarks.engines [--network resnet] [--widths 1 7] [--rounds N] [--live] [--json]
+    python -m benchmarks.engines [--network resnet] [--widths 1 7] [--rounds N]
+        [--live] [--live-width 7] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -23,20 +23,22 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import command_line
 from rtagent import Runtime
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import load_config
 
 FRAMES = 400
 SEEN_SHARE = 4
-"""One of so many frames is for the choice, the others for the comparison."""
+"""One of this many frames is for the choice of the engine, the others for the comparison."""
 APART = 4
 """Ticks between two frames."""
 WARM = 5
 SETTLE_S, MEASURE_S, MODEL_S = 20.0, 30.0, 240.0
 MOST = 16
-"""Processes that are tried; a machine that wants more has no room for the network."""
+"""Most processes; a machine that needs more is too slow for the network."""
 WANTED = {1: 6.0, 7: 3.0}
+"""Times as fast as eager torch, by the width of the network."""
 AGREEMENT, PROCESSES, INACTION = 0.99, 0.5, 0.01
 
 Call = Callable[[np.ndarray], np.ndarray]
@@ -59,7 +61,7 @@ def recorded(config: Config, count: int) -> tuple[list[np.ndarray], Any]:
 
 
 def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
-    """Milliseconds of an inference by each, and the share of equal actions."""
+    """Milliseconds of an inference of each kind, and the share of equal actions."""
     import torch
     from gymnasium import spaces
 
@@ -110,10 +112,13 @@ def _by_engine(
     policy: PolicyConfig, adapter: Any, module: Any, weights: np.ndarray, must_beat: Call,
     seen: list[np.ndarray], answers: list[np.ndarray],
 ) -> tuple[float, float, dict[str, Call]]:
-    """CPU seconds of the first conversion and of the next; and a call of the engine taken, if any.
+    """CPU seconds of the first conversion and of the next; and a call of the chosen engine, if any.
 
     Args:
-        policy: settings; the rest is what the converter is given.
+        policy, adapter, module, weights: of the network.
+        must_beat: a call that an engine must be faster than.
+        seen: observations for the choice.
+        answers: action values that eager torch gives for these.
     """
     from rtagent.inference.engines.choice import Choice
     from rtagent.inference.engines.registry import candidates, make, wanted_engines
@@ -134,7 +139,7 @@ def _by_engine(
 
 
 def _converted_twice(convert: Callable[[], Any]) -> tuple[float, float, Any]:
-    """CPU seconds of the first conversion and of the next, and its model; None if one failed."""
+    """CPU seconds of the first conversion and the next, and the model; None if one failed."""
     before = time.process_time()
     first = convert()
     between = time.process_time()
@@ -143,10 +148,8 @@ def _converted_twice(convert: Callable[[], Any]) -> tuple[float, float, Any]:
     return between - before, after - between, taken if first is not None else None
 
 
-def _figures(
-    lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]
-) -> dict[str, float]:
-    """Of one kind of call, beside those of eager torch: (rounds, 2) milliseconds of each."""
+def _figures(lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]) -> dict[str, float]:
+    """Figures of one kind of call beside eager torch; of both, (rounds, 2) milliseconds."""
     return {
         "cpu_ms": float(np.median(lengths[:, 0])), "p50_ms": float(np.median(lengths[:, 1])),
         "p99_ms": float(np.percentile(lengths[:, 1], 99)),
@@ -158,9 +161,9 @@ def _figures(
 def in_turns(
     calls: dict[str, Call], observations: list[np.ndarray], rounds: int
 ) -> dict[str, np.ndarray]:
-    """Milliseconds of each call, (rounds, 2): of CPU, and until it was there.
+    """Milliseconds of each call, (rounds, 2): CPU time, and time until the result was there.
 
-    Of two calls the second counts, so that caches are its own.
+    Each is called twice and only the second call is timed, so that the caches are its own.
     """
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for number in range(WARM + rounds):
@@ -176,7 +179,7 @@ def in_turns(
 
 
 def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
-    """Processes needed, and ticks without an action, in a daemon that also learns."""
+    """Processes needed and ticks without an action, in a daemon that also learns."""
     wants_model = not any("engine=torch" in each for each in settings)
     with tempfile.TemporaryDirectory() as folder:
         config = load_config(overrides=[
@@ -191,7 +194,7 @@ def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
                     break
                 time.sleep(0.5)
             until_model_s = time.monotonic() - began
-            # Setting anything of the inference begins the window of the figures anew.
+            # Any change of the inference settings starts the window of the figures again.
             needed = 0
             for _ in range(3):
                 runtime.set_inference(processes=needed or 2, fill=1)
@@ -223,7 +226,7 @@ def _ticks(runtime: Runtime) -> tuple[int, int]:
 
 
 def show(result: dict[str, Any]) -> bool:
-    """Print the result; whether all that is wanted was reached."""
+    """Print the result; whether all targets were reached."""
     reached = True
     for width, found in result["alone"].items():
         print(f"\nwidth {width}, {found['parameters']:,} parameters")
@@ -256,14 +259,13 @@ def _verdict(name: str, reached: bool, wanted: str) -> bool:
 
 
 def main() -> int:
-    """Measure and print; 1 if something wanted was not reached."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and print; exit code 1 if a target was missed (never with `--json`)."""
+    parser = command_line(__doc__)
     parser.add_argument("--network", choices=("nature", "resnet", "mlp"), default="resnet")
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 7])
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--live", action="store_true", help="also the whole daemon, minutes")
+    parser.add_argument("--live", action="store_true", help="also the whole daemon (minutes)")
     parser.add_argument("--live-width", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     result: dict[str, Any] = {"load_before": load, "cores": os.cpu_count(), "alone": {}}

@@ -1,10 +1,10 @@
-"""What experiments share: trials times seeds, kept one by one, with intervals and a picture.
+"""The engine of experiments: trials times seeds, saved one by one, with intervals and a picture.
 
-An experiment is a module of `benchmarks/experiments` with an `EXPERIMENT`: which trials there are,
-a function that carries one of them out, and a picture. Parameters and figures of a trial are kept
-in `results.json` as soon as it ends, in one step, beside the commands, the commit and the machine.
-So an interruption costs the trials under way, and the same command goes on. Results under other
-conditions (size, version, commit) are never mixed: such a folder is refused.
+An experiment is a module of `benchmarks/experiments` with an `EXPERIMENT`: the trials, a function
+that carries out one trial, and a picture. The parameters and figures of a trial are written to
+`results.json` as soon as it ends, in one step, beside the commands, the commit and the machine. So
+an interruption costs only the trials under way, and the same command continues. Results under
+different conditions (size, version, commit) are never mixed: such a folder is refused.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ QUICK_SEEDS = 3
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is tried, how, and what is shown of it.
+    """The trials of an experiment, how one is carried out, and the picture.
 
     Attributes:
-        trials: quick -> the parameters of every trial: what JSON can hold, durations included.
-        run: (seed=..., **parameters) -> its figures by name: numbers, None where unknown. What else
-            JSON can hold (a curve) is kept, but has no interval. It runs in a process of its own.
-        draw: puts the results on a Matplotlib figure.
+        trials: quick -> the parameters of every trial: JSON values, durations included.
+        run: (seed=..., **parameters) -> figures by name: numbers, None where unknown. Other JSON
+            values (a curve) are saved, but have no interval. Runs in a process of its own.
+        draw: draws the results on a Matplotlib figure.
         size: of the picture, inches.
-        seeds: by default; `--quick` takes three of them at most.
-        wave: how many trials begin together and share the machine. Those whose parameter `time` is
-            `virtual` do not mind what else runs: as many at once as there are cores.
+        seeds: the default; `--quick` takes at most three of them.
+        wave: how many trials begin together and share the machine. Trials whose parameter `time` is
+            `virtual` do not depend on what else runs: as many run at once as there are cores.
     """
 
     trials: Callable[[bool], Iterable[Params]]
@@ -72,7 +72,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Options:
-    """How an experiment is called, see `rtagent experiment --help`."""
+    """The options of `rtagent experiment`, which its `--help` explains."""
 
     name: str
     out: Path
@@ -93,19 +93,19 @@ def load(name: str) -> Experiment:
 def perform(
     experiment: Experiment, options: Options, carry_out: CarryOut | None = None
 ) -> dict[str, Any]:
-    """Carry out what is left, and write `results.json`, tables and picture.
+    """Carry out the trials that are left, and write `results.json`, tables and picture.
 
     Args:
-        experiment: what is tried.
-        options: how it is called.
+        experiment: the experiment.
+        options: of the command line.
         carry_out: (calls by name, how many at once) -> names and outcomes. If None, `outcomes`.
 
     Returns:
-        What `results.json` holds.
+        The content of `results.json`.
 
     Raises:
         UserError: the folder holds results under other conditions, or an option names no trial.
-        KeyboardInterrupt: all finished trials are kept.
+        KeyboardInterrupt: the user has interrupted; all finished trials are saved.
     """
     usual = experiment.seeds[: QUICK_SEEDS if options.quick else None]
     seeds = usual if options.seeds is None else options.seeds
@@ -116,7 +116,7 @@ def perform(
     ], options.only)
 
     def place(trial: Trial) -> tuple[int, int]:
-        # Whatever was asked for first, tables and pictures have the experiment's order.
+        # Tables and pictures have the experiment's order, whatever was carried out first.
         return trial["seed"], places.get(identity(trial, 0), -1)
 
     record = _begun(options, planned)
@@ -129,11 +129,9 @@ def perform(
         for wave in _waves(experiment, planned):
             left = {identity(trial): trial for trial in wave if identity(trial) not in done}
             bar.advance(task, len(wave) - len(left))
-            calls = {
-                key: partial(_timed, experiment.run, trial) for key, trial in left.items()
-            }
+            calls = {key: partial(_timed, experiment.run, trial) for key, trial in left.items()}
             for key, outcome in (carry_out or outcomes)(calls, at_once(wave)):
-                kept = left[key] | _told(outcome)
+                kept = left[key] | _as_record(outcome)
                 record["trials"] = sorted([*record["trials"], kept], key=place)
                 record["ended"] = _now()
                 save(options.out / KEPT, record)
@@ -145,18 +143,18 @@ def perform(
 
 
 def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
-    """Carry out calls in processes of their own; gives each result or error when it is there.
+    """Carry out calls in processes of their own; yields each result or error when it is there.
 
-    Each process is killed with the program that began it, and ended with SIGTERM when nobody wants
-    the rest, so that nothing goes on playing after an interruption.
+    Each process is killed with the program that began it, and gets SIGTERM when the generator is
+    closed early, so that nothing goes on playing after an interruption.
 
     Args:
         calls: by name; they are pickled.
-        at_once: how many.
+        at_once: how many run at the same time.
     """
     if not calls:
         return
-    # The main thread of each process starts the daemon, and lives as long as it.
+    # The main thread of each process starts the daemon and lives as long as the daemon.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         min(at_once, len(calls)), context, initializer=_prepare, initargs=(os.getpid(),)
@@ -194,7 +192,7 @@ def describe(trial: Mapping[str, Any]) -> str:
 
 def _prepare(parent: int) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; who began them decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
@@ -208,14 +206,14 @@ def _timed(run: Callable[..., dict[str, Any]], trial: Mapping[str, Any]) -> dict
     return {"figures": figures, "took_s": round(time.monotonic() - begun, 1)}
 
 
-def _told(outcome: dict[str, Any] | Exception) -> dict[str, Any]:
+def _as_record(outcome: dict[str, Any] | Exception) -> dict[str, Any]:
     if isinstance(outcome, Exception):
         return {"failed": f"{type(outcome).__name__}: {' '.join(str(outcome).split())}"}
     return outcome
 
 
 def _chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str, Any]]:
-    """Those with the parameters that are asked for, `NAME=VALUE`."""
+    """The trials with the wanted parameters, each `NAME=VALUE`."""
     for each in only:
         name, _, value = each.partition("=")
         names = dict.fromkeys(name for trial in planned for name in trial["params"])
@@ -229,9 +227,10 @@ def _chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str
 
 
 def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """What begins together: all that is virtual, then the others, wave by wave.
+    """Trials that begin together: all those in virtual time, then the others, wave by wave.
 
-    The plan is cut first: what is left of it never changes partners.
+    The whole plan is divided, whatever has been carried out of it, so that a trial always shares
+    the machine with the same others.
     """
     size = experiment.wave
     virtual = [trial for trial in planned if trial["params"].get("time") == VIRTUAL]
@@ -241,7 +240,7 @@ def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[d
 
 
 def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
-    """The record to go on with, or a new one; trials that failed are tried again."""
+    """The record to continue, or a new one; trials that failed are left out, to be tried again."""
     path = options.out / KEPT
     conditions = {
         "experiment": options.name, "quick": options.quick, "version": rtagent.__version__,
@@ -273,17 +272,14 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         )
     record["commands"] = list(dict.fromkeys([*record["commands"], options.command]))
     if left:
-        # What is left may be measured on another machine, or on a busier one.
+        # The trials that are left may run on another machine, or on a busier one.
         record["machines"] = [*record.get("machines", [record["machine"]]), fresh["machine"]]
     return record
 
 
 def _present(experiment: Experiment, options: Options, results: Results) -> None:
-    """Tables and picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    """Write the tables and the picture."""
+    from matplotlib.figure import Figure
 
     tables = {
         "results": results.table(), "intervals": results.intervals(), "curves": results.curves()
@@ -295,16 +291,15 @@ def _present(experiment: Experiment, options: Options, results: Results) -> None
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
-    figure = pyplot.figure(figsize=experiment.size, layout="constrained")
+    figure = Figure(figsize=experiment.size, layout="constrained")
     experiment.draw(results, figure)
     if results.failed:
         figure.text(0.01, 0.005, f"{len(results.failed)} trials failed", color="red", fontsize=8)
     figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
-    pyplot.close(figure)
 
 
 def machine() -> dict[str, Any]:
-    """What the trials ran on, and how busy it was when they began."""
+    """The machine of the trials, and its load when they began."""
     named = [part for part in processor_name().split("; ") if part.startswith("model name")]
     return {
         "processor": named[0].partition(": ")[2] if named else platform.machine(),

@@ -1,9 +1,9 @@
 """A second machine on this one, and a link to it that can be cut.
 
-The namespaces of Linux (namespaces(7)) give it processes and a network of its own, so that Ray
-takes it for another machine: it finds no raylet of the other side. A veth pair is the link; who is
-cut off gets no answer, not even a refusal. The benchmark itself moves into a network of its own
-first, so nothing of the machine's is changed, and everything is gone when it ends.
+Linux namespaces (namespaces(7)) give it processes and a network of its own, so that Ray takes it
+for another machine: it finds no raylet of the other side. A veth pair is the link; behind a cut
+link there is no answer, not even a refusal. The benchmark itself first moves into a network
+namespace of its own, so nothing of the real network is changed, and all is gone when it ends.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LIMIT_S = 10.0
 
 
 def in_own_network() -> bool:
-    """Whether this program is in a network of its own: it begins anew in one, where permitted."""
-    # As root, without a user namespace: the kernel gives no realtime priority in one.
+    """Whether this program has a network namespace; where permitted, it restarts itself in one."""
+    # As root without a user namespace, in which the kernel gives no realtime priority.
     own = ["unshare", "--net", *(["--user", "--map-root-user"] if os.geteuid() else [])]
     if IN_OWN_NETWORK not in os.environ and _permitted(own):
         os.environ[IN_OWN_NETWORK] = "1"
@@ -39,17 +39,17 @@ class FarMachine:
     """The second machine.
 
     Attributes:
-        under: a command that runs the command after it there.
+        under: a command that runs the command after it on the second machine.
     """
 
     def __init__(self) -> None:
         self.under: tuple[str, ...] = ()
 
     def __enter__(self) -> FarMachine:
-        """Begin it.
+        """Start it.
 
         Raises:
-            TimeoutError: it does not begin.
+            TimeoutError: it does not start.
         """
         self._first = subprocess.Popen(
             ["unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child", "sleep",
@@ -63,10 +63,10 @@ class FarMachine:
         _do(f"ip addr add {FAR}/{BITS} dev far", self.under)
         _do("ip link set lo up", self.under)
         _do("ip link set near up")
-        # Ray finds out by the way to the world which address this machine has.
+        # From the default route Ray learns the address of this machine.
         _do(f"ip route add default via {FAR}")
         self.mend()
-        # Where the processes of a machine look for each other.
+        # In this folder the processes of a machine look for each other.
         Path("/tmp/ray").mkdir(exist_ok=True)
         _do("mount -t tmpfs ray /tmp/ray", self.under)
         return self
@@ -85,15 +85,15 @@ class FarMachine:
         _do(f"ip route add default via {NEAR}", self.under)
 
     def _inside(self) -> int:
-        """The first process there, as it is numbered here."""
+        """The first process of the second machine, by its number on this one."""
         limit = time.monotonic() + LIMIT_S
         while time.monotonic() < limit:
             for found in children(self._first.pid):
-                # By then it has a /proc of its own.
+                # Once it is `sleep`, its machine has a /proc of its own.
                 if Path(f"/proc/{found}/comm").read_text().strip() == "sleep":
                     return found
             time.sleep(0.01)
-        raise TimeoutError("the second machine does not begin")
+        raise TimeoutError("the second machine does not start")
 
 
 def _permitted(own: list[str]) -> bool:

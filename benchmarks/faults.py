@@ -1,12 +1,12 @@
-"""Random faults in every process of a daemon: does it live, and does the clock go on?
+"""Random faults in every process of a daemon: does the supervisor live, does the clock go on?
 
-Every few seconds one fault meets one process, chosen at random: a signal, no descriptors, no
+Every few seconds one random fault is done to one random process: a signal, no descriptors, no
 processes, no memory, no room on the disk, an error of a megabyte, a slow step, a log whose reader
-goes away. Then all must come back. Who watches reads the tick ledger from the outside.
+goes away. Then every process must come back. The tick ledger is read from outside meanwhile.
 
-Bars: the supervisor lives; no tick is missed but for what was done to the environment itself, or to
-the fork server that it depends on; every process comes back; at the end nothing is left (processes,
-shared memory, drafts), and the last checkpoint loads.
+Limits: the supervisor lives; no tick is missed except through faults of the environment itself, or
+of the fork server, from which it is started; every process comes back; at the end nothing is left
+behind (processes, shared memory, temporary files), and the last checkpoint loads.
 
     python -m benchmarks.faults [--minutes M] [--seed N] [--json]
 """
@@ -42,13 +42,13 @@ SETTINGS = (
     "policy.factory=benchmarks.injected:Policy",
     f"replay.capacity={CAPACITY}", "inference.processes=2", "learning.processes=2",
     "learning.learning_starts=100", "learning.evaluation_every_s=5", "run.checkpoint_every_s=5",
-    # A machine that holds everybody up for a moment must not look like a missed tick.
+    # A machine that stalls all processes for a moment must not look like a missed tick.
     "env.max_catch_up_ticks=100",
 )
 HELD_S = (0.2, 4.0)
-"""How long a fault that can be taken back lasts, seconds."""
+"""Shortest and longest duration of a fault that can be taken back, seconds."""
 RECOVERY_LIMIT_S = 100.0
-"""The longest pause before a start is 30 s; a start on a busy machine takes a while."""
+"""The longest pause before a restart is 30 s; on a busy machine the start itself takes long."""
 NOTICED_S = 1.0
 END_LIMIT_S = 30.0
 POLL_S = 0.1
@@ -57,11 +57,11 @@ EVERYBODY = (*WORKERS, "fork server", "supervisor")
 DISK_BYTES = 16 << 20
 PIDS = Path("/sys/fs/cgroup/pids")
 EXCUSED = ("environment", "fork server")
-"""What is done to these may cost ticks: without the second the first cannot be."""
+"""Faults of these may cost ticks: the environment is a fork of the fork server."""
 
 
 class Broken(Exception):
-    """A bar is missed."""
+    """A limit is broken, so the run cannot go on."""
 
 
 @dataclass
@@ -70,13 +70,13 @@ class Watch:
 
     Attributes:
         daemon: under test.
-        folder: where `injected` looks.
-        recount: follows its ledger.
-        random: chooses.
-        log: the reading end of its stderr, as long as somebody holds it.
-        done: how often each fault was, by process.
-        recovered_s: how long each recovery took.
-        missed: ticks that were missed for no reason.
+        folder: where `injected` finds its code.
+        recount: follows the daemon's ledger.
+        random: chooses faults and processes.
+        log: the reading end of the daemon's stderr; None once it is closed.
+        done: number of faults, by fault and process.
+        recovered_s: duration of each recovery.
+        missed: ticks that were missed without an excuse.
     """
 
     daemon: RunningDaemon
@@ -88,10 +88,10 @@ class Watch:
     recovered_s: list[float] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
 
-    # ---- who there is
+    # ---- the processes
 
     def roles(self) -> list[dict[str, Any]]:
-        """Its processes as the status shows them; none while nobody answers."""
+        """The processes as the status shows them; none while the service does not answer."""
         self.check_alive()
         try:
             found: list[dict[str, Any]] = self.daemon.status()["roles"]
@@ -100,7 +100,7 @@ class Watch:
         return found
 
     def pid(self, name: str) -> int | None:
-        """One process of a role."""
+        """A process of a role, or None."""
         supervisor = self.daemon.process.pid
         if name == "supervisor":
             return supervisor
@@ -111,14 +111,14 @@ class Watch:
         return self.random.choice(pids) if pids else None
 
     def check_alive(self) -> None:
-        """The first bar."""
+        """Refuse to go on without a supervisor."""
         if self.daemon.process.poll() is not None:
             raise Broken(f"the supervisor has ended: {self.daemon.process.returncode}")
 
-    # ---- what is done
+    # ---- the faults
 
     def disturb(self) -> None:
-        """One fault, and the way back."""
+        """Do one fault, and wait until all have recovered."""
         name = self.random.choice([*FAULTS])
         if name == "closed stderr" and self.log is None:
             return
@@ -137,11 +137,11 @@ class Watch:
             self.missed += [f"{what}: {each}" for each in late[before:]]
 
     def hold(self) -> None:
-        """Let a fault last."""
+        """Let a fault last for a random time."""
         self.wait(self.random.uniform(*HELD_S))
 
     def wait(self, seconds: float) -> None:
-        """Go on reading the ledger meanwhile."""
+        """Wait, and go on reading the ledger meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.check_alive()
@@ -151,37 +151,37 @@ class Watch:
     def recover(self, what: str) -> None:
         """Wait until every process works and the world goes on."""
         start = time.monotonic()
-        # A death is not in the status at once.
+        # The status does not show a death at once.
         self.wait(NOTICED_S)
         newest = self.recount.newest
-        while not (self.usual() and self.recount.newest > newest):
+        while not (self.all_running() and self.recount.newest > newest):
             if time.monotonic() - start > RECOVERY_LIMIT_S:
                 raise Broken(f"after {what}, tick {newest}: {self.roles()}")
             self.wait(POLL_S)
-        # What it cost stands in the newest rows.
+        # The newest rows show what the fault has cost.
         self.wait(POLL_S)
         self.recovered_s.append(time.monotonic() - start)
 
-    def usual(self) -> bool:
-        """Whether everybody is there."""
+    def all_running(self) -> bool:
+        """Whether every process runs."""
         roles = self.roles()
         return len(roles) == 8 and all(role["state"] == "running" for role in roles)
 
-    def someone_dies(self) -> None:
-        """So that somebody must be started while the fault lasts."""
+    def kill_inference(self) -> None:
+        """Kill a process, so that one must be started while the fault lasts."""
         pid = self.pid("inference")
         if pid is not None:
             send(pid, signal.SIGKILL)
 
 
 def send(pid: int, number: int) -> None:
-    """A signal, if the process is still there."""
+    """Send a signal, if the process is still there."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def signalled(number: signal.Signals) -> Callable[[Watch, int, str], None]:
-    """Send a signal."""
+    """The fault of a signal."""
     return lambda watch, pid, role: send(pid, number)
 
 
@@ -193,14 +193,14 @@ def stopped(watch: Watch, pid: int, role: str) -> None:
 
 
 def limited(limit: int, value: Callable[[int], int]) -> Callable[[Watch, int, str], None]:
-    """Limit what a process may have to what it has, for a while."""
+    """The fault that a resource, `resource.RLIMIT_*`, is limited for a while."""
 
     def inject(watch: Watch, pid: int, role: str) -> None:
         with suppress(ProcessLookupError, FileNotFoundError):
             _, hard = resource.prlimit(pid, limit)
             resource.prlimit(pid, limit, (value(pid), hard))
             if role in ("supervisor", "fork server"):
-                watch.someone_dies()
+                watch.kill_inference()
             watch.hold()
             resource.prlimit(pid, limit, (hard, hard))
 
@@ -208,12 +208,12 @@ def limited(limit: int, value: Callable[[int], int]) -> Callable[[Watch, int, st
 
 
 def open_descriptors(pid: int) -> int:
-    """One more than the highest descriptor: no other can be opened."""
+    """One more than the highest descriptor; with it as the limit, no other can be opened."""
     return max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
 
 
 def mapped_bytes(pid: int) -> int:
-    """Address space in use."""
+    """Address space that a process has in use."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -224,7 +224,7 @@ def no_processes(watch: Watch, pid: int, role: str) -> None:
         limited(resource.RLIMIT_NPROC, lambda _: 1)(watch, pid, role)
         return
     (group / "pids.max").write_text("1")
-    watch.someone_dies()
+    watch.kill_inference()
     watch.hold()
     (group / "pids.max").write_text("max")
 
@@ -242,7 +242,7 @@ def no_room(watch: Watch, pid: int, role: str) -> None:
 
 
 def asked(what: Callable[[Watch], str]) -> Callable[[Watch, int, str], None]:
-    """Have the world or the policy fail at its next step."""
+    """The fault of code that the world or the policy runs at its next step."""
 
     def inject(watch: Watch, pid: int, role: str) -> None:
         draft = watch.folder / "draft"
@@ -254,7 +254,7 @@ def asked(what: Callable[[Watch], str]) -> Callable[[Watch, int, str], None]:
 
 
 def close_log(watch: Watch, pid: int, role: str) -> None:
-    """Take the reader of stderr away."""
+    """Close the reading end of stderr."""
     if watch.log is not None:
         os.close(watch.log)
         watch.log = None
@@ -280,12 +280,12 @@ FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Watch, int, str], None]]] = {
     ),
     "closed stderr": (("supervisor",), close_log),
 }
-"""By name: the processes that it may meet, and how it is done."""
+"""Faults by name: the processes that each may be done to, and how it is done."""
 
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """A folder on a disk that can be filled up, where mounting is permitted."""
+    """A folder, on a small disk of its own where mounting is permitted."""
     with tempfile.TemporaryDirectory() as name:
         command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "none", name]
         mounted = not subprocess.run(command, capture_output=True, check=False).returncode
@@ -298,7 +298,7 @@ def small_disk() -> Iterator[Path]:
 
 @contextmanager
 def counted_processes(supervisor: int) -> Iterator[None]:
-    """A control group that can refuse forks, where that is permitted."""
+    """Put a daemon into a control group that can refuse forks, where that is permitted."""
     group = PIDS / f"rtagent-faults-{supervisor}"
     try:
         group.mkdir()
@@ -316,7 +316,7 @@ def counted_processes(supervisor: int) -> Iterator[None]:
 
 
 def run(minutes: float, seed: int) -> dict[str, Any]:
-    """Inject faults for a while; everything that was found."""
+    """Inject faults for a while; all figures."""
     broken: str | None = None
     options = [word for each in SETTINGS for word in ("--set", each)]
     reader, writer = os.pipe()
@@ -359,7 +359,7 @@ def run(minutes: float, seed: int) -> dict[str, Any]:
 
 
 def end(daemon: RunningDaemon) -> list[str]:
-    """Stop the daemon; what it leaves behind."""
+    """Stop the daemon; list what it leaves behind."""
     family = descendants(daemon.process.pid)
     daemon.process.send_signal(signal.SIGTERM)
     left = []
@@ -379,7 +379,7 @@ def end(daemon: RunningDaemon) -> list[str]:
 
 
 def last_checkpoint(state_dir: Path) -> str:
-    """Its updates, or what is wrong with it."""
+    """Updates of the last checkpoint, or what is wrong with it."""
     newest = checkpoints.newest(state_dir / "checkpoints")
     if newest is None:
         return "none"
@@ -390,7 +390,7 @@ def last_checkpoint(state_dir: Path) -> str:
 
 
 def passed(found: dict[str, Any]) -> bool:
-    """Whether every bar is met."""
+    """Whether every limit is kept."""
     bad = ("broken", "missed_ticks_after", "rows_lost_or_torn", "left_behind")
     return not any(found[name] for name in bad) and found["last_checkpoint"].endswith("updates")
 

@@ -1,13 +1,14 @@
 """Hostile messages and files against everything that reads them: crashes, stalls, memory.
 
-    python -m benchmarks.fuzz [--messages N] [--files N] [--seed S] [--only NAME ...] [--json]
+    python -m benchmarks.fuzz [--messages N] [--files N] [--seed S] [--first N]
+        [--only NAME ...] [--json]
 
-`simulator`: a `donkey-sim` gets random messages from four clients, while a fifth drives; its
-longest wait for a frame is the stall. `client`: the environment's connection gets random lines; the
-stall is what a look took longer than it was given. The other targets read one file each: the stall
-is the longest time that one took. On a machine that others use, too, the time of the processor
-beside it says what is the reader's own. A crash is anything but the refusal that the reader
-promises. An example is named by seed, target and number, and `--first` begins with that number.
+`simulator`: a `donkey-sim` gets random messages from four clients, while a fifth drives; the stall
+is the fifth client's longest wait for a frame. `client`: the environment's connection gets random
+lines; the stall is the longest excess of a poll over its time limit. The other targets read files;
+the stall is the longest time for one file. The CPU time beside it is that of the reader alone, also
+on a busy machine. A crash is any outcome but success and the refusal that the reader documents. An
+example is named by seed, target and number; `--first` begins with that number.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ Advance = Callable[[int], None]
 
 @dataclass
 class Result:
-    """What became of a target.
+    """The outcome of a target.
 
     Attributes:
         tried: examples.
-        refused: of files, those that the reader refused.
-        crashes: anything else that was raised, or a process that ended.
-        longest_stall_s: for anyone else, or for the reader.
+        refused: files that the reader refused.
+        crashes: other exceptions, and processes that ended.
+        longest_stall_s: of another client, or of the reader.
         longest_cpu_s: of the reader's thread; 0 where the reader is another process.
-        memory_growth_mib: since a tenth of the run.
+        memory_growth_mib: since the first tenth of the run.
     """
 
     tried: int = 0
@@ -64,7 +65,7 @@ class Result:
 
 
 def files(target: Target, first: int, count: int, seed: int, advance: Advance) -> Result:
-    """Read so many examples."""
+    """Read `count` examples, from the number `first` on."""
     result, watch, before = Result(), Watch(), 0.0
     with tempfile.TemporaryDirectory(prefix="rtagent-fuzz-") as folder, target.open(
         Path(folder)
@@ -89,7 +90,7 @@ def files(target: Target, first: int, count: int, seed: int, advance: Advance) -
 
 
 def client(first: int, count: int, seed: int, advance: Advance) -> Result:
-    """Random lines to the environment's end of the wire."""
+    """Send random lines to the environment's end of the connection."""
     result, clock, before = Result(), MonotonicClock(), 0.0
     make = messages_of(hostile.to_client, seed, "client", first)
     peer, pending = None, b""
@@ -138,7 +139,7 @@ def client(first: int, count: int, seed: int, advance: Advance) -> Result:
 
 
 def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
-    """Random messages of some clients to a simulator, while another client drives."""
+    """Send random messages of some clients to a simulator, while another client drives."""
     result, before = Result(), 0.0
     make = messages_of(hostile.to_simulator, seed, "simulator", first)
     with running_simulator() as (process, port), contextlib.ExitStack() as stack:
@@ -162,7 +163,7 @@ def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
 
 
 class Rude:
-    """A client that sends what it is given, and connects anew when it is sent away."""
+    """A client that sends what it is given, and connects again when it is disconnected."""
 
     def __init__(self, port: int) -> None:
         self._port, self.pending = port, b""
@@ -174,7 +175,7 @@ class Rude:
         self._sock.setblocking(False)
 
     def exchange(self) -> None:
-        """Send and receive what goes without waiting."""
+        """Send and receive as much as possible without waiting."""
         try:
             while self._sock.recv(1 << 20):
                 pass
@@ -196,11 +197,11 @@ class Rude:
 
 
 class Witness:
-    """Another client, which drives and sees how long it waits.
+    """A client that drives, and measures how long it waits.
 
     Attributes:
-        longest: seconds between two arrivals of telemetry.
-        lost: how often it was sent away.
+        longest: most seconds between two arrivals of telemetry.
+        lost: how often it was disconnected.
     """
 
     def __init__(self, port: int) -> None:
@@ -213,7 +214,7 @@ class Witness:
         self._sock.setblocking(False)
 
     def look(self) -> None:
-        """Take what has come, and answer with a control."""
+        """Receive what has come, and answer with a control message."""
         try:
             data = self._sock.recv(1 << 20)
         except BlockingIOError:
@@ -248,16 +249,16 @@ def running_simulator() -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def resident_mib(pid: int | str = "self") -> float:
-    """Memory that a process has in use."""
+    """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 
 
 def main() -> int:
-    """Run the targets; exit code 1 if one crashes or stalls."""
+    """Run the targets; exit code 1 if a reader crashes or stalls."""
     names = ["simulator", "client", *FILES]
     parser = command_line(__doc__)
-    parser.add_argument("--messages", type=int, default=20_000, help="each way (20000)")
+    parser.add_argument("--messages", type=int, default=20_000, help="in each direction (20000)")
     parser.add_argument("--files", type=int, default=2_000, help="of each kind (2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first example")

@@ -1,9 +1,9 @@
-"""Save states that somebody changed, against the trial that users' states go through.
+"""Damaged save states, against the trial that users' states go through.
 
-The trial itself judges many in one process. What it lets through must not end the emulator later
-either, and is played for ten seconds. It is compared with the undamaged machine at the same frame:
-where nothing but the game's own memory differs, the emulator is in a state that the game itself
-leads to, and only one of so many is played on.
+The trial judges many states in one process. A state that it lets through must not end the emulator
+later either, so it is played for ten seconds. It is compared with the undamaged machine at the same
+frame: where only the game's own memory differs, the emulator is in a state that the game itself
+leads to, and only one in `TO_THE_END` such states is played on.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rtagent.errors import UserError
 AT_ONCE = 200
 BOOT_FRAMES = 300
 FRAMES_PLAYED = 600
-"""After a state that was let through."""
+"""Frames played from a state that was let through."""
 COMPARED = (1, 2, 5, 20, 60)
-"""Frames at which it is compared."""
+"""Frames after which it is compared."""
 TO_THE_END = 50
-"""One in so many is played to the end whatever the comparison says."""
+"""One in this many states is played to the end, whatever the comparison says."""
 GAME_MEMORY = (b"vram\0", b"wram\0")
 """Labels in a state of gambatte; each is followed by the length, three bytes, and the content."""
 
@@ -42,7 +42,7 @@ def states(folder: Path) -> Iterator[tuple[Make, Use]]:
         machine.step()
     start = machine.snapshot()
     usual = state_trial.LONGEST_S
-    # Whoever hangs hangs for ever: a second says it as well as five.
+    # A state that hangs hangs for ever: one second shows it as well as five.
     state_trial.LONGEST_S = 1.0
     try:
         play = _Play(machine)
@@ -54,7 +54,7 @@ def states(folder: Path) -> Iterator[tuple[Make, Use]]:
 
 
 class _Play:
-    """The undamaged machine from here on, and those that are compared with it."""
+    """The undamaged machine from its start on, and the states that are compared with it."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -65,7 +65,7 @@ class _Play:
                 self._whole[frame] = _own(machine.snapshot().state)
 
     def judge(self, examples: Sequence[bytes], watch: Watch) -> list[Exception | None]:
-        """What each was answered by; see `Use`."""
+        """The answer to each example, see `Use`."""
         answers: list[Exception | None] = [None] * len(examples)
 
         def load(machine: Machine, state: bytes) -> None:
@@ -97,7 +97,7 @@ class _Play:
 
 
 def _own(state: bytes) -> bytes:
-    """What the emulator keeps for itself: a state without the game's memory."""
+    """The emulator's part of a state: without the game's memory."""
     for label in GAME_MEMORY:
         before, _, after = state.partition(label)
         state = before + after[3 + int.from_bytes(after[:3], "big") :]

@@ -1,4 +1,4 @@
-"""What the fuzz targets share: an example is made, read and timed."""
+"""What the fuzz targets share: how an example is made, read and timed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Watch:
 
     @property
     def longest(self) -> tuple[float, float]:
-        """Seconds on the clock and of the reader's thread, each of the example that took most."""
+        """Seconds of wall-clock time and of the reader's CPU time, each the longest."""
         return float(self._longest[0]), float(self._longest[1])
 
     @contextmanager
     def timing(self) -> Iterator[None]:
-        """Around one reading; a process that ends within leaves no time."""
+        """Time one reading; a process that ends within it leaves no time."""
         began, worked = time.monotonic(), time.thread_time()
         try:
             yield
@@ -47,9 +47,9 @@ class Target:
 
     Attributes:
         name: of the target.
-        open: gives how to make an example, and how to read some of them, with what each was
-            answered by; is told a folder to work in.
-        refusal: what the reader may raise.
+        open: takes a folder to work in; gives a function that makes an example, and one that reads
+            several and returns what each raised, or None.
+        refusal: the exception that the reader may raise.
         at_once: examples that are read together.
     """
 
@@ -60,7 +60,7 @@ class Target:
 
 
 def each(read: Read, examples: Sequence[Any], watch: Watch) -> list[Exception | None]:
-    """Read one after the other."""
+    """Read the examples one after the other; what each raised, or None."""
     answers: list[Exception | None] = []
     for example in examples:
         answer = None

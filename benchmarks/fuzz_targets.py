@@ -1,4 +1,4 @@
-"""What reads files of others, each with a way to make and a way to read an example."""
+"""The fuzz targets that read files, each with a way to make and a way to read an example."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
 def messages_of(
     make: Callable[..., bytes], seed: int, name: str, first: int
 ) -> Iterator[bytes]:
-    """Messages without end, by their numbers."""
+    """Endless messages, from the number `first` on."""
     whole = hostile.as_text(_good_picture())
     number = first
     while True:
@@ -143,7 +143,7 @@ def _answers(folder: Path) -> Iterator[tuple[Make, Use]]:
 
 
 def _rings() -> tuple[FrameRing, Ledger]:
-    """Empty ones."""
+    """An empty frame ring and ledger."""
     about = Blueprint(
         rate_hz=60.0, frame_shape=(6, 5), frame_dtype="uint8", frame_stack=4,
         observation_space=None, action_space=None, action_shape=(), action_dtype="int32",

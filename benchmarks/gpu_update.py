@@ -1,16 +1,16 @@
-"""Updates per second of a large network on a GPU: a learner's, and those of plain torch there.
+"""Updates per second of a large network on a GPU, by a learner and by plain torch.
 
-Ours is a learner's whole update: batches sent by a second thread, the gradient computed on the GPU,
-Adam on the weights in the host's memory, new weights sent back. Plain torch keeps everything on the
-GPU, its batch too, with its own choice of kernels. Rounds of both alternate. `copies` is the floor
-of ours: the way of one gradient to the host and of the weights back. Not run on a GPU yet.
+Our side is a learner's whole update: a second thread sends batches, the GPU computes the gradient,
+Adam updates the weights in the host's memory, and the new weights are sent back. Plain torch keeps
+everything on the GPU, its batch too, with its own choice of kernels. Rounds of both alternate.
+`copies` is the least time of our update: one gradient to the host, and the weights back. This
+benchmark has not run on a GPU yet.
 
     python -m benchmarks.gpu_update [--device cuda] [--width 29] [--batch 64] [--rounds 8] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from benchmarks.dqn_update import NaiveUpdate, random_batch
+from benchmarks.command import command_line
+from benchmarks.dqn_sides import NaiveUpdate, random_batch
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
 from rtagent.learning.device import Device
@@ -34,11 +35,9 @@ SPACE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 
 def network_of(width: int) -> torch.nn.Module:
-    """The resnet, the same weights each time."""
+    """The resnet, with the same weights each time."""
     torch.manual_seed(0)
-    return networks.build(
-        PolicyConfig(network="resnet", width=width), SPACE, spaces.Discrete(6)
-    )
+    return networks.build(PolicyConfig(network="resnet", width=width), SPACE, spaces.Discrete(6))
 
 
 def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, float]:
@@ -83,13 +82,12 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; 1 where there is no such device."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and print; exit code 1 if there is no such device."""
+    parser = command_line(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--width", type=int, default=29)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     try:
         device = Device.of(LearningConfig(device=options.device))

@@ -1,4 +1,4 @@
-"""CartPole whose velocities cannot be seen, so that one frame does not tell where things go."""
+"""CartPole without its velocities, so that one frame does not tell where things move."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium import spaces
 
 VISIBLE = [0, 2]
-"""Of CartPole's observation: the cart's position and the pole's angle."""
+"""Indices of the cart's position and the pole's angle in CartPole's observation."""
 
 
 class HiddenVelocity(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Shows positions alone."""
+    """Shows only positions."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -22,7 +22,7 @@ class HiddenVelocity(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(box.low[VISIBLE], box.high[VISIBLE], dtype=np.float32)
 
     def observation(self, observation: Any) -> Any:
-        """(4,) to (2,)."""
+        """Leave the velocities out: (4,) to (2,)."""
         return observation[VISIBLE]
 
 

@@ -1,6 +1,6 @@
-"""What a hostile or broken other side may send or leave behind: messages, pictures, files.
+"""Messages, pictures and files as a hostile or broken peer may send or leave them.
 
-Everything is a pure function of a `random.Random`, so that a seed and a number name an example.
+Each is a pure function of a `random.Random`, so that a seed and a number name an example.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUES = (
     "1e200", "1e-200", "1e308", "nan", "inf", "-inf", "1e400", "", "x" * 60, "\ud800", "JPG", "PNG",
     "TGA", "GIF", [], {}, [1], {"a": 1}, "synchronous", "generated_track", "warren", "0.05",
 )
-"""Of any field."""
+"""Values for any field."""
 CAMERA = ("img_w", "img_h", "img_d", "img_enc", "fov", "fish_eye_x", "fish_eye_y", "offset_x",
           "offset_y", "offset_z", "rot_x", "rot_y", "rot_z")
 TO_SIMULATOR = {
@@ -37,7 +37,7 @@ COSTLY = {
     "cam_config": CAMERA, "cam_config_b": CAMERA, "load_scene": ("scene_name",),
     "regen_road": ("road_style", "rand_seed", "turn_increment"),
 }
-"""A picture or a road has to be drawn for them: one message in `COSTLY_ONE_IN` is one of these."""
+"""Messages for which a picture or road is drawn; only one in `COSTLY_ONE_IN` is one of these."""
 COSTLY_ONE_IN = 500
 TO_CLIENT = {
     "telemetry": ("speed", "cte", "image", "imageb", "hit", "time", "yaw", "vel_x", "vel_z",
@@ -50,7 +50,7 @@ TO_CLIENT = {
 
 
 def mutated(random: Random, content: bytes) -> bytes:
-    """The same with some bytes changed, left out, put in, or cut off."""
+    """The content with some bytes changed, left out, inserted, or cut off."""
     data = bytearray(content)
     for _ in range(random.choice((1, 1, 2, 8))):
         at, length = random.randrange(len(data) + 1), random.randrange(1, 40)
@@ -77,7 +77,7 @@ def to_simulator(random: Random) -> bytes:
 
 
 def to_client(random: Random, image: str) -> bytes:
-    """A line of a simulator; `image` is a picture that can be read, in base64."""
+    """A line of a simulator; `image` is a valid picture in base64."""
     message = _message(random, TO_CLIENT)
     if message["msg_type"] == "telemetry" and random.random() < 0.5:
         message = {"speed": 1.0, "cte": 0.1, **message, "image": image}
@@ -85,7 +85,7 @@ def to_client(random: Random, image: str) -> bytes:
 
 
 def picture(random: Random) -> bytes:
-    """A file that may be a picture: whole or not, of a format that is read or not."""
+    """A picture, valid or damaged, in a format that is supported or not."""
     formats = (*3 * ("JPEG", "PNG", "TGA"), "GIF", "BMP", "ICO", "EPS", "DDS", "WEBP")
     options: dict[str, Any] = random.choice(({}, {"progressive": True}, {"optimize": True}))
     shape = random.choice(((120, 160, 3), (120, 160, 3), (60, 80, 3), (8, 8, 3), (240, 320, 3),
@@ -99,7 +99,7 @@ def picture(random: Random) -> bytes:
 
 
 def checkpoint(random: Random, whole: bytes) -> bytes:
-    """A safetensors file; half of them have a header that somebody wrote, checksum included."""
+    """A safetensors file; half of them have a forged header with the right checksum."""
     if random.random() < 0.5:
         return mutated(random, whole)
     length = struct.unpack_from("<Q", whole)[0]
@@ -116,7 +116,7 @@ def checkpoint(random: Random, whole: bytes) -> bytes:
 
 
 def manifest(random: Random, whole: bytes, crc: Callable[[Any], int]) -> bytes:
-    """A manifest of a replay that somebody wrote, checksum included."""
+    """A manifest of a replay; most are forged, with the right checksum."""
     if random.random() < 0.3:
         return mutated(random, whole)
     content = json.loads(whole)["replay"]
@@ -125,14 +125,14 @@ def manifest(random: Random, whole: bytes, crc: Callable[[Any], int]) -> bytes:
 
 
 def chunk(random: Random, whole: bytes) -> bytes:
-    """A file of a replay that somebody changed; half of them have the right checksum."""
+    """A damaged file of a replay; half of them have the right checksum."""
     changed = mutated(random, whole[:-4])
     right = random.random() < 0.5
     return changed + (struct.pack("<I", zlib.crc32(changed)) if right else whole[-4:])
 
 
 def configuration(random: Random, whole: bytes) -> bytes:
-    """A TOML file: changed, or nested, or with one key set to anything."""
+    """A TOML file: damaged, deeply nested, or with one key set to a strange value."""
     lines = whole.splitlines()
     what = random.random()
     if what < 0.5:
@@ -164,7 +164,7 @@ def _sent(random: Random, message: dict[str, Any]) -> bytes:
         depth = random.choice((10, 900, 1100, 20_000))
         return b'{"msg_type":"car_config","car_name":' + b"[" * depth + b"]" * depth + b"}"
     data = json.dumps(message).encode()
-    # One that is cut takes along those that follow, until there are too many.
+    # A message that is cut off swallows the following ones, until they are too long.
     return mutated(random, data) if what < 0.006 else data
 
 

@@ -1,10 +1,10 @@
-"""A client process: prepared HTTP requests at steady rates, open streams, and what was answered.
+"""A client process: prepared HTTP requests at steady rates, open streams, and their answers.
 
 It reads one JSON object from stdin: port, seconds, streams (requests, each on a connection of its
-own, whose answers never end) and groups of polls (rate: requests per second of the group,
-connections, requests: of which each connection sends one after the other). A request that has no
-answer yet delays the next one of its connection; what was due meanwhile is then sent at once. It
-prints one JSON object: answers by status, those that failed, their latency, and the streams' bytes.
+own, whose answers never end) and groups of polls (rate: requests per second of the group;
+connections; requests, which each connection sends in turn). A request without an answer delays the
+next requests of its connection; those that were due meanwhile are then sent at once. The process
+prints one JSON object: answers by status, failures, latency, and the streams' bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 WAIT_S = 120.0
 LARGE = 100_000
-"""A body of so many bytes may be refused half-way; the connection is then of no more use."""
+"""A request of this many bytes may be refused half-way; then the connection is useless."""
 
 
 class Polls(TypedDict):
@@ -32,13 +32,13 @@ class Polls(TypedDict):
 
 
 class Client:
-    """The process, started at once.
+    """The client process, started at once.
 
     Args:
         port: of the daemon, on 127.0.0.1.
-        seconds: how long it asks.
-        polls: at steady rates.
-        streams: kept open.
+        seconds: how long it sends requests.
+        polls: requests at steady rates.
+        streams: requests whose answers are read until the end.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Client:
         self._process.stdin = None
 
     def result(self) -> dict[str, Any]:
-        """Wait until it is done; what it counted."""
+        """Wait until the process is done; its counts."""
         out, _ = self._process.communicate(timeout=WAIT_S)
         found: dict[str, Any] = json.loads(out)
         return found
@@ -68,9 +68,9 @@ def request_text(
 
     Args:
         method, path, body: of the request.
-        host: its Host.
+        host: the Host header.
         token: bearer token, if any.
-        headers: more of them, `_` for `-`.
+        headers: further headers, with `_` for `-`.
     """
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     if token is not None:
@@ -88,7 +88,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
 
 
 class _Connection:
-    """One connection, made anew whenever it has been closed."""
+    """A connection, opened again whenever it has been closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -111,14 +111,14 @@ class _Connection:
         return status
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.transport.abort()
         self._reader = self._writer = None
 
 
 class _Load:
-    """Everything that the process does at once."""
+    """All requests of the process, and the counts of their answers."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self._port = port
@@ -129,7 +129,7 @@ class _Load:
         self._streamed = 0
 
     async def poll(self, group: Polls, index: int) -> None:
-        """One connection of a group."""
+        """Send the requests of one connection of a group."""
         connection = _Connection(self._port)
         requests = [text.encode() for text in group["requests"]]
         gap = group["connections"] / group["rate"]
@@ -148,7 +148,7 @@ class _Load:
         connection.close()
 
     async def stream(self, request: str) -> None:
-        """One answer that never ends."""
+        """Read an answer that never ends."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(request.encode())
@@ -166,7 +166,7 @@ class _Load:
             writer.transport.abort()
 
     def found(self) -> dict[str, Any]:
-        """What was counted."""
+        """The counts."""
         latencies = sorted(self._latencies)
         return {
             "statuses": dict(self._statuses),
@@ -189,5 +189,5 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """What the process does."""
+    """Read the description of the load, send the requests, print the counts."""
     print(json.dumps(asyncio.run(_run(json.load(sys.stdin)))))

@@ -1,18 +1,18 @@
-"""Dashboards and requests, and whoever connects and sends nothing: does the world tick any later?
+"""Lateness of the ticks under dashboards, requests, and connections that send nothing.
 
-One daemon with the built-in game and its learner, and 1,024 descriptors for each process. Quiet
-phases, phases with one dashboard that takes ten events a second, phases with twenty dashboards and
-a hundred requests per second, and crowded ones alternate: 1,100 connections that send nothing, and
-come again when they are hung up on, 64 streams and 1,000 requests per second. The lateness of the
-ticks is read from the ledger from the outside; the processor time of the service comes from the
-kernel. A dashboard is what the page opens and asks for: the stream of figures, the pictures, the
-timeline, the status, the events and the deadlines. The clients are processes of their own on the
-same machine, of normal priority, so what they take from it is part of what is measured.
+One daemon runs the built-in game and its learner, with 1,024 descriptors for each process. Four
+kinds of phases alternate: quiet; one dashboard that takes ten events a second; a load of twenty
+dashboards and a hundred requests per second; and a crowd of 1,100 connections that send nothing and
+come back when they are closed, 64 streams and 1,000 requests per second. The lateness of the ticks
+is read from the ledger from outside; the CPU time of the service comes from the kernel. A dashboard
+requests what the page requests: the stream of figures, the pictures, the timeline, the status, the
+events and the deadlines. The clients are processes on the same machine, of normal priority, so the
+time that they take from the daemon is part of the figures.
 
-Bars: the 99th percentile of the lateness is at most 0.5 ms worse under load and in the crowd, one
-dashboard costs the service less than 5 % of a core; in the crowd 99 % of the requests that are due
-are answered, 99 % of those within a second, every answer to a program that connects anew for each
-call comes within a second, and the log grows by less than 100 kB.
+Limits: the 99th percentile of the lateness is at most 0.5 ms worse under load and in the crowd, and
+one dashboard costs the service less than 5 % of a core. In the crowd 99 % of the due requests are
+answered, 99 % of those within a second; a program that connects anew for each request has every
+answer within a second; the log grows by less than 100 kB.
 
     python -m benchmarks.http_load [--rounds N] [--seconds S] [--json]
 """
@@ -62,7 +62,7 @@ MOST_LOG_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Door:
-    """How to reach the daemon."""
+    """Port and token of the daemon."""
 
     port: int
     token: str
@@ -72,7 +72,7 @@ class Door:
         return request_text("GET", path, f"127.0.0.1:{self.port}", self.token, **headers)
 
     def dashboards(self, count: int, hz: int) -> tuple[list[Polls], list[str]]:
-        """What so many dashboards poll, and the streams that they keep open."""
+        """The polls of `count` dashboards, and the streams that they keep open."""
         websocket = {
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13",
             "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
@@ -92,11 +92,11 @@ def start_clients(door: Door, phase: str, seconds: float) -> list[Client]:
     if phase == "one dashboard":
         return [Client(door.port, seconds, *door.dashboards(1, 10))]
     if phase == "crowd":
-        asked = {
+        asked: Polls = {
             "rate": CROWD_PER_S, "connections": CROWD,
             "requests": [door.get(path) for path in ASKED_IN_CROWD],
         }
-        probe = {
+        probe: Polls = {
             "rate": PROBED_PER_S, "connections": 1,
             "requests": [door.get("/v1/status", Connection="close")],
         }
@@ -105,7 +105,7 @@ def start_clients(door: Door, phase: str, seconds: float) -> list[Client]:
             Client(door.port, seconds, [asked], [door.get("/v1/stats/stream?hz=2")] * STREAMS),
         ]
     polls, streams = door.dashboards(DASHBOARDS, 5)
-    asked: Polls = {
+    asked = {
         "rate": REQUESTS_PER_S, "connections": 10, "requests": [door.get(path) for path in ASKED],
     }
     return [Client(door.port, seconds, [*polls, asked], streams)]
@@ -119,7 +119,7 @@ def measure(
     Args:
         rounds: how often each phase is run.
         seconds: of a phase.
-        phases: which.
+        phases: some of `PHASES`.
         settings: further arguments of `rtagent serve`.
     """
     rows: dict[str, list[Rows]] = {phase: [] for phase in phases}
@@ -145,23 +145,18 @@ def measure(
                     rows[phase].append(ledger.read())
                     used[phase] += cpu_s(service) - before
                     answers[phase] += [client.result() for client in clients]
-                # The service notices that a stream has gone when it sends the next event.
+                # The service notices that a stream is closed when it sends the next event.
                 time.sleep(SETTLE_S)
                 log_bytes[phase] += len(daemon.said()) - logged
     found = {phase: lateness(np.concatenate(rows[phase])) for phase in phases}
     for phase in phases:
         found[phase]["service_share"] = used[phase] / (rounds * seconds)
         found[phase]["log_bytes"] = log_bytes[phase]
-    return {
-        "rounds": rounds,
-        "seconds": seconds,
-        "phases": found,
-        "answers": answers,
-    }
+    return {"rounds": rounds, "seconds": seconds, "phases": found, "answers": answers}
 
 
 def lateness(rows: Rows) -> dict[str, float]:
-    """How late the ticks were, milliseconds, and how often nobody had acted."""
+    """Lateness of the ticks in milliseconds, and the share of ticks without an action."""
     late = rows["lateness_ns"] / 1e6
     p50, p99 = np.percentile(late, (50, 99))
     return {
@@ -216,7 +211,7 @@ def refused(result: dict[str, Any]) -> dict[str, int]:
 
 
 def crowd_answers(result: dict[str, Any]) -> dict[str, float]:
-    """How the crowd was answered: in it, and the program that connects anew for each call."""
+    """Latency and rate of the crowd, and of the program that connects anew for each request."""
     probes, asked = (result["answers"]["crowd"][first::2] for first in (0, 1))
     return {
         "slowest_answer_ms": max(float(each["latency_max_ms"]) for each in probes),
@@ -226,7 +221,7 @@ def crowd_answers(result: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure; exit code 1 if a bar is missed or a request was refused."""
+    """Measure; exit code 1 if a limit is missed or a request was refused."""
     parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")

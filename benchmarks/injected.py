@@ -1,7 +1,7 @@
-"""A world and a policy that run what they are told, inside their own processes.
+"""A world and a policy that run injected code inside their own processes.
 
-The code stands in a file of the folder `INJECTED` named after the role; it is run once, at the next
-step, and may use what is defined here.
+The code is in a file of the folder `$INJECTED` that is named after the role. It is run once, at the
+next step, and may use the names of this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rtagent.processes.worker import WorkerContext
 
 
 def run_injected(role: str) -> None:
-    """Run the code that waits for this role, if any."""
+    """Run the injected code for this role, if any."""
     with suppress(FileNotFoundError, NotADirectoryError):
         path = Path(os.environ.get("INJECTED", os.devnull), role)
         code = path.read_text()
@@ -30,7 +30,7 @@ def run_injected(role: str) -> None:
 
 
 def context() -> WorkerContext:
-    """Of the worker that this is called in."""
+    """The context of the calling worker."""
     frame = sys._getframe()
     while frame is not None:
         for value in frame.f_locals.values():
@@ -41,12 +41,12 @@ def context() -> WorkerContext:
 
 
 def say_raw(packet: bytes) -> None:
-    """Send the supervisor something that is no message."""
+    """Send the supervisor bytes that are no message."""
     context().pipe._end.send(packet)
 
 
 def nap(seconds: float) -> None:
-    """Keep the world waiting."""
+    """Sleep, so that the step is slow."""
     time.sleep(seconds)
 
 
@@ -76,7 +76,7 @@ class World(gymnasium.Env[Any, Any]):
 
 
 class Policy(torch.nn.Module):
-    """A small honest policy."""
+    """A small policy."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()

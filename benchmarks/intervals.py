@@ -18,7 +18,7 @@ def half_interval(values: NDArray[Any]) -> NDArray[Any]:
         values: (seeds, ...).
 
     Returns:
-        (...); NaN, for it is unknown, with a single seed.
+        (...); NaN with a single seed.
     """
     seeds = len(values)
     if seeds < 2:

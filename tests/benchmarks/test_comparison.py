@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,6 @@ from benchmarks.comparison import (
     settings_of,
     side_by_side,
 )
-from benchmarks.experiment import save
 from rtagent.config_sources import load_config
 
 HANGING = """
@@ -102,18 +100,3 @@ def test_contenders_differ_in_how_they_act_alone(ticks: float) -> None:
     assert (staggered.inference.algorithm, sequential.inference.processes) == ("adaptive", 1)
     assert staggered.learning == sequential.learning
     assert staggered.learning.discount == "ticks"
-
-
-def test_an_interrupted_save_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "runs.json"
-    save(path, {"runs": [1]})
-
-    def interrupted(*paths: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        save(path, {"runs": [1, 2]})
-    assert json.loads(path.read_text()) == {"runs": [1]}

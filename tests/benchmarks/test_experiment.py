@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import experiment as engine
-from benchmarks.experiment import Experiment, Options, Results, perform
+from benchmarks.experiment import Experiment, Options, Results, perform, save
 from benchmarks.intervals import half_interval, student
 from rtagent.errors import UserError
 
@@ -165,6 +165,21 @@ def test_a_damaged_folder_is_refused(options: Options) -> None:
     (options.out / "results.json").write_text("{")
     with pytest.raises(UserError, match="not readable"):
         perform(experiment_of(1), options, InThisProcess())
+
+
+def test_an_interrupted_save_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.json"
+    save(path, {"runs": [1]})
+
+    def interrupted(*paths: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, {"runs": [1, 2]})
+    assert json.loads(path.read_text()) == {"runs": [1]}
 
 
 def test_waves_keep_their_partners(options: Options) -> None:
