@@ -233,6 +233,14 @@ def test_a_hold_up_of_the_machine_changes_nothing() -> None:
     assert len(model.run(10 * MINUTES)) <= 1
 
 
+def test_a_growth_to_the_limit_is_kept_where_interaction_times_say_nothing() -> None:
+    """Even if inference then takes twice as long, and calls for still more."""
+    before, after = (Measured(x * TICK, x * TICK, 200, None, None) for x in (8.0, 16.0))
+    limits = Limits(TICK, "unstaggered", 4)
+    moves = decided(2, lambda second: before if second < 5 else after, 300, limits)
+    assert [move.after for move in moves] == [4]
+
+
 def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
     measured = Measured(0.5 * TICK, 0.5 * TICK, 200, 1.3 * TICK, 0.0)
     moves = decided(1, lambda second: measured, 600)
