@@ -213,10 +213,9 @@ def test_never_more_than_the_cores() -> None:
 
 
 def test_a_slower_policy_during_a_growth_is_not_taken_for_contention() -> None:
-    model = Model(lambda at, processes: 2.0 if at < 10.0 else 30.0)
-    model.run(12.0)
-    model.times = lambda at, processes: 30.0
-    model.run(40.0)
+    model = Model(lambda at, processes: 2.5 if at < 4.0 else 30.0)
+    assert [move.after for move in model.run(4.0)] == [3]
+    model.run(50.0)
     assert model.processes == 30
 
 
