@@ -70,7 +70,6 @@ class Placement:
     @property
     def precision(self) -> str | None:
         """The precision of all layers but those that lack it; None if the plan mixes several."""
-
         layers = [(n, part) for n, part in enumerate(self.profile.parts) if part.layer]
         for each in self.profile.precisions:
             if all(self.unit(n).precision in part.in_precision(each) for n, part in layers):

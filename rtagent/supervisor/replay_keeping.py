@@ -43,6 +43,7 @@ class ReplayKeeping:
     Attributes:
         outcome: of the newest process: what it did, or {"failed": why}; None before it is known.
     """
+
     def __init__(
         self, folder: Path, report: Report, clock: Clock, fork_server: ForkServer
     ) -> None:

@@ -213,10 +213,9 @@ def test_never_more_than_the_cores() -> None:
 
 
 def test_a_slower_policy_during_a_growth_is_not_taken_for_contention() -> None:
-    model = Model(lambda at, processes: 2.0 if at < 10.0 else 30.0)
-    model.run(12.0)
-    model.times = lambda at, processes: 30.0
-    model.run(40.0)
+    model = Model(lambda at, processes: 2.5 if at < 4.0 else 30.0)
+    assert [move.after for move in model.run(4.0)] == [3]
+    model.run(50.0)
     assert model.processes == 30
 
 
@@ -231,6 +230,14 @@ def test_a_hold_up_of_the_machine_changes_nothing() -> None:
     model.run(20.0)
     assert model.processes == 4
     assert len(model.run(10 * MINUTES)) <= 1
+
+
+def test_a_growth_to_the_limit_is_kept_where_interaction_times_say_nothing() -> None:
+    """Even if inference then takes twice as long, and calls for still more."""
+    before, after = (Measured(x * TICK, x * TICK, 200, None, None) for x in (8.0, 16.0))
+    limits = Limits(TICK, "unstaggered", 4)
+    moves = decided(2, lambda second: before if second < 5 else after, 300, limits)
+    assert [move.after for move in moves] == [4]
 
 
 def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:

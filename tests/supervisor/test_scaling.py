@@ -115,11 +115,14 @@ def test_what_was_seen_before_a_pause_counts_no_more() -> None:
 
 def test_what_was_measured_before_a_change_counts_no_more() -> None:
     with closing(Run(4, latency_ms=1)) as run:
-        for step in range(20):
-            run.infer(98.0 + step / 10, 300)
+        run.act(10, took_ms=70, room=4)
+        for step in range(1, 20):
+            run.infer(run.clock.now() + step / 10, 300)
+        run.clock.advance(2.0)
+        run.set("inference.action_deadline_ms=50")
         assert run.step(room=4) is None
         for step in range(1, 25):
-            run.infer(100.0 + step / 10, 5)
+            run.infer(run.clock.now() + step / 10, 5)
         run.clock.advance(2.5)
         move = run.step(room=4)
     assert move is not None

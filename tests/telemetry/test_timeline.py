@@ -126,6 +126,14 @@ def test_workers_come_from_the_report(run: Run) -> None:
     ]
 
 
+def test_ticks_of_a_restored_replay_are_left_out(run: Run) -> None:
+    """Their times are of another clock, and may seem recent."""
+    for tick in range(6):
+        run.tick(tick)
+    run.world.first_tick = 4
+    assert drawn(run)["ticks"]["tick"] == [4, 5]
+
+
 def test_before_the_first_tick_there_is_nothing(run: Run) -> None:
     found = read_timeline(run, {}, 3.0, run.clock.now())  # type: ignore[arg-type]
     assert found["now_ms"] == 0.0
