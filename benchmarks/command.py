@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 Result = Mapping[str, Any]
@@ -15,6 +15,22 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def add_names(parser: argparse.ArgumentParser, metavar: str, names: Collection[str]) -> None:
+    """Let a command take some of `names`, all by default, as `names`.
+
+    Not as `choices`, with which argparse refuses to be given none.
+    """
+
+    def known(name: str) -> str:
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"unknown: {name!r}; known are {', '.join(names)}")
+        return name
+
+    parser.add_argument(
+        "names", nargs="*", type=known, default=list(names), metavar=metavar, help="default: all"
+    )
 
 
 def print_lines(result: Result) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.command import command_line
+from benchmarks.command import add_names, command_line
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
@@ -140,11 +140,10 @@ def passed(case: Case, result: dict[str, Any]) -> bool | None:
 def main() -> int:
     """Run the cases; exit code 1 if a bar is missed."""
     parser = command_line(__doc__)
-    names = [case.name for case in CASES]
-    parser.add_argument("cases", nargs="*", metavar="CASE", choices=names, help="default: all")
+    add_names(parser, "CASE", [case.name for case in CASES])
     parser.add_argument("--quick", action="store_true", help="a third of the time")
     args = parser.parse_args()
-    chosen = [case for case in CASES if not args.cases or case.name in args.cases]
+    chosen = [case for case in CASES if case.name in args.names]
     floor = measure_jitter(3.0)
     results = []
     print(f"machine floor (bare loop): {floor}", file=sys.stderr)

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.agreement import Found, OneOf, agrees, merged
-from benchmarks.command import command_line
+from benchmarks.command import add_names, command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.recounted import NOT_RECOUNTED, of_moment, of_rows
 from benchmarks.recounted_episodes import against_windows
@@ -312,12 +312,10 @@ def _shown(value: Any) -> str:
 def main() -> int:
     """Recount; exit code 1 if a figure differs."""
     parser = command_line(__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="CONFIGURATION", choices=CONFIGURATIONS, help="default: all"
-    )
+    add_names(parser, "CONFIGURATION", CONFIGURATIONS)
     args = parser.parse_args()
     started = time.monotonic()
-    found = {name: measure(name) for name in args.names or CONFIGURATIONS}
+    found = {name: measure(name) for name in args.names}
     if args.json:
         answer = {
             name: [[asdict(line) for line in lines] for lines in each]
