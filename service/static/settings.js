@@ -22,9 +22,9 @@ export async function send(method, path, content, ifMatch) {
     return { unknown: true };
   }
   const { status, body, etag } = answer;
-  if (status < 300) return { result: body, etag };
+  if (status < 300 && body) return { result: body, etag };
   if (status === 412) return { stale: true };
-  // A service that failed on the request, or a proxy that got no answer, cannot know.
+  // A service that failed on the request cannot know, nor can a proxy that answers in its place.
   if (status === 500 || !body?.type) return { unknown: true };
   return body.type.endsWith(":not-in-force") ? { late: body.detail } : { refused: body.detail };
 }

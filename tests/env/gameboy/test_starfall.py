@@ -66,6 +66,11 @@ def test_the_first_frame_shows_the_game_not_the_title(starfall):
     assert (frames[0] != frames[1]).mean() < 0.02
 
 
+def test_other_seeds_reach_other_starts(starfall):
+    plays = {play(starfall, seed, 150).tobytes() for seed in range(10)}
+    assert len(plays) > 4
+
+
 def test_every_start_leads_to_another_sequence_of_stars(starfall, rom):
     column = rom.addresses["star0_x"]
 

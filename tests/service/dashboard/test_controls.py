@@ -139,9 +139,12 @@ def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: Runnin
 
 
 PROXY_TIMEOUT = {"status": 504, "body": "<html>", "content_type": "text/html"}
+PROXY_LOGIN = {**PROXY_TIMEOUT, "status": 200}
 
 
-@pytest.mark.parametrize("answer", [None, PROXY_TIMEOUT, {"status": 500, "json": {"detail": "x"}}])
+@pytest.mark.parametrize(
+    "answer", [None, PROXY_TIMEOUT, PROXY_LOGIN, {"status": 500, "json": {"detail": "x"}}]
+)
 def test_a_change_without_an_answer_of_the_daemon_is_not_told_as_refused(
     page: Any, running: RunningService, answer: dict[str, Any] | None
 ) -> None:
