@@ -34,8 +34,8 @@ class Actions(Protocol):
         agent_space: Discrete(n) from 0, or a flat Box.
         shape: () for indices, (number of values,) for vectors.
         dtype: int32 or float32.
-        zero: the noop of an environment that names none: index 0, or the values nearest to zero
-            that the bounds allow.
+        zero: the noop of an environment that does not name one: index 0, or the values nearest to
+            zero that the bounds allow.
     """
 
     agent_space: gym.spaces.Discrete | gym.spaces.Box

@@ -10,7 +10,7 @@ observation is then checked against the space, for a wrong one would silently sp
 | Box of other numbers in these shapes, bounds of levels, no side under 16 | picture, scaled |
 | any other Box of one or two dimensions | vector; of uint8: divided by 255 |
 | Discrete | one-hot vector |
-| Dict | its picture, without the other entries; if it has none: flattened to one vector |
+| Dict | its picture, without the other entries; without a picture, flattened to one vector |
 | Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
 
 Bounds of levels are finite, and at most 2**24 apart. (4, H, W) is refused: it is a stack of frames

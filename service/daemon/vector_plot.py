@@ -1,4 +1,4 @@
-"""A picture for environments that have none: a plot of their last observations."""
+"""A picture for environments without pictures: a plot of their last observations."""
 
 from __future__ import annotations
 

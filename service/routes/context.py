@@ -48,7 +48,7 @@ class Context:
         self.stats_json = Fresh(self._stats, MAX_AGE_S)
         self.status_json = PerVersion(backend.status_version, lambda: json_bytes(backend.status()))
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
-        # By seconds.
+        # One for each length in seconds.
         self.timeline_json = lru_cache(TIMELINES_KEPT)(self._fresh_timeline)
         self.places = Places(MOST_OPEN)
         self._changing = asyncio.Lock()

@@ -94,6 +94,7 @@ class Direct:
         broken: what every call ends with. If None, it works.
         calls: their names.
         waits: how long it was asked to wait.
+        held: the method whose answers are held back until `release`. If None, there is none.
     """
 
     def __init__(self, learner: ClusterLearner) -> None:
@@ -101,13 +102,21 @@ class Direct:
         self.broken: Exception | None = None
         self.calls: list[str] = []
         self.waits: list[float] = []
+        self.held: str | None = None
         self._open: dict[int, tuple[ClusterLearner, Any]] = {}
+        self._held: dict[int, tuple[ClusterLearner, Any]] = {}
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
         self.calls.append(method)
         ticket = len(self.calls)
-        self._open[ticket] = self.learner, self._result(method, arguments)
+        calls = self._held if method == self.held else self._open
+        calls[ticket] = self.learner, self._result(method, arguments)
         return ticket
+
+    def release(self) -> None:
+        """Answer the calls that were held back."""
+        self._open.update(self._held)
+        self._held.clear()
 
     def finished(self) -> list[tuple[Hashable, Any]]:
         done: list[tuple[Hashable, Any]] = []

@@ -196,6 +196,23 @@ def test_results_of_a_session_that_is_over_are_ignored() -> None:
     assert len(scene.weights) > 1
 
 
+def test_a_late_state_of_a_session_that_is_over_does_not_replace_the_newer_one() -> None:
+    scene = Scene(Edge())
+    exchange, remote = scene.exchanges[0], scene.remotes[0]
+    scene.run(1.0)
+    remote.held, exchange.wants_snapshot = "snapshot", True
+    scene.run(0.5)
+    remote.held = None
+    scene.restart()
+    scene.run(2.0)
+    assert (remote.calls.count("snapshot"), exchange.wants_snapshot) == (2, False)
+    newer = exchange.snapshot
+    assert newer is not None
+    remote.release()
+    scene.run(3 * STEP_S)
+    assert exchange.snapshot is newer
+
+
 def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(1.0)

@@ -2,7 +2,7 @@
 
 A rollout is the newest decisions, in the order in which they were executed. The ledger gives the
 executed actions, and the probabilities that the acting policy gave them. The default behaviour has
-no probability and needs none: to learning it is part of how the world answers the last decision.
+no probability and does not need one: it counts as part of how the world answers the last decision.
 """
 
 from __future__ import annotations

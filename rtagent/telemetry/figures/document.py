@@ -30,7 +30,7 @@ class Stats:
 class Verdict:
     """An answer in words."""
 
-    level: Annotated[str, Figure("One of good, watch, bad, and none: it is not known.", "good")]
+    level: Annotated[str, Figure("One of good, watch, bad and none (not known).", "good")]
     headline: Annotated[str, Figure("The answer, in a few words.", "Nothing is broken")]
     detail: Annotated[str, Figure("What it is based on.", "5 processes run; no restarts")]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from service.routes.context import Context
 from tests.service.conftest import FakeBackend, example_timeline
 
 
@@ -29,6 +30,13 @@ def test_all_who_ask_for_the_same_seconds_share_one(
     for seconds in ("2.04", "1.96", "2", "10", "0.5"):
         assert client.get("/v1/timeline", params={"seconds": seconds}).status_code == 200
     assert set(asked) == {2.0, 10.0, 0.5}
+
+
+def test_timelines_of_eight_lengths_are_kept_at_most(client: TestClient) -> None:
+    for tenths in range(5, 25):
+        assert client.get("/v1/timeline", params={"seconds": tenths / 10}).status_code == 200
+    context: Context = client.app.state.context  # type: ignore[attr-defined]
+    assert context.timeline_json.cache_info().currsize == 8
 
 
 @pytest.mark.parametrize("seconds", ["0.4", "10.1", "-1", "x", "", "nan", "inf", "1e400"])
