@@ -105,6 +105,7 @@ def time_updates(
         of our side.
     """
     spent: dict[str, list[float]] = {side: [] for side in SIDES}
+    computed_in: dict[str, str] = {}
     with ExitStack() as stack:
         workers = {
             side: stack.enter_context(ProcessPoolExecutor(
@@ -114,11 +115,10 @@ def time_updates(
         }
         for turn in range(rounds + 1):
             for side, worker in workers.items():
-                milliseconds, precision = worker.submit(_time_round).result()
+                milliseconds, computed_in[side] = worker.submit(_time_round).result()
                 if turn:  # The first round warms up.
                     spent[side].append(milliseconds)
-    # The last round was of our side, the second.
-    return {side: np.array(values) for side, values in spent.items()}, precision
+    return {side: np.array(values) for side, values in spent.items()}, computed_in["ours"]
 
 
 def report_speed(rounds: int, precision: str, *, as_json: bool) -> bool:

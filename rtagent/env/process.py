@@ -151,9 +151,12 @@ class TickLoop:
 
     def _count(self, choice: Choice, reward: float) -> None:
         record, deposit = self._record, choice.payload
-        record.agent += choice.source == Source.AGENT
-        record.reused += choice.source == Source.REUSED
-        record.default += choice.source == Source.DEFAULT
+        if choice.source == Source.AGENT:
+            record.agent += 1
+        elif choice.source == Source.REUSED:
+            record.reused += 1
+        else:
+            record.default += 1
         # An inference is one decision, in however many ticks its actions are executed.
         if deposit is not None and self._counted.get(choice.worker) != deposit.registered_at:
             self._counted[choice.worker] = deposit.registered_at
