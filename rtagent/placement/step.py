@@ -25,6 +25,8 @@ BESIDE = frozenset({"forward", "inputs", "weights"})
 """Kinds of parts of the step itself beside which others may run."""
 WORTH = 0.95
 """A plan replaces a simpler one if it is predicted to take at most this share of its time."""
+SECOND_CORE_WORTH = 0.85
+"""The same of the first plan with a second core: predictions may be 15 % off."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def place(profile: Profile) -> Placement:
     """The best plan of a step, or a simpler one that is about as fast.
 
     The simplest plan uses one core; the next has passes on the second core; the last has weights'
-    gradients there, too.
+    gradients there, too. A second core must save more than a prediction may be wrong by.
 
     Raises:
         NoPlan: there is none.
@@ -122,7 +124,8 @@ def place(profile: Profile) -> Placement:
         plan = solve(problem)
         proven = proven and plan.proven
         found = Placement(profile, problem, plan, single)
-        if found.predicted_us <= WORTH * best.predicted_us:
+        worth = WORTH if best.uses_second else SECOND_CORE_WORTH
+        if found.predicted_us <= worth * best.predicted_us:
             best = found
     return replace(best, plan=replace(best.plan, proven=proven))
 

@@ -74,10 +74,15 @@ def test_the_critical_path_leads_from_the_beginning_to_the_end() -> None:
     assert names[-2:] == ["gradient", "apply"]
 
 
-def test_a_plan_that_gains_next_to_nothing_stays_on_one_core() -> None:
+@pytest.mark.parametrize(("handover", "used"), [(0.08, True), (0.1, False), (0.35, False)])
+def test_a_second_core_must_save_more_than_a_prediction_may_be_wrong_by(
+    handover: float, used: bool,
+) -> None:
     profile = made_profile(bfloat16=2.0)
-    slow = replace(profile, handover_us=0.35 * place_on_one(profile).predicted_us)
-    assert not place(slow).uses_second
+    slow = replace(profile, handover_us=handover * place_on_one(profile).predicted_us)
+    placement = place(slow)
+    assert placement.uses_second == used
+    assert placement.predicted_us <= (0.85 if used else 1.0) * placement.predicted_single_us
 
 
 def test_the_policy_runs_beside_the_values_and_keeps_its_backward_pass() -> None:
