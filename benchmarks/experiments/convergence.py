@@ -58,10 +58,10 @@ DDPG = (
     "learning.learning_starts=1000", "replay.capacity=100000",
 )
 GAMES = {
-    "CartPole, DQN": Game("cartpole.toml", 10.0, (
-        # A slow target, and nothing overwritten: else what was learned is soon forgotten.
-        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=1e-3",
-        "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=120000",
+    "CartPole, DQN": Game("cartpole.toml", 20.0, (
+        # A slow target, small steps, nothing overwritten: else what was learned is soon forgotten.
+        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=3e-4",
+        "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=240000",
     )),
     "CartPole, A2C": Game("cartpole_ppo.toml", 12.0, (
         "learning.algorithm=a2c", "learning.rollout=64", "learning.publish_every=1",
