@@ -232,6 +232,8 @@ def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule) -> None:
 
 
 def _last_frame(ledger: Ledger) -> int:
-    """The newest frame from which an executed action was computed."""
-    rows = ledger.read(ledger.newest - SLOTS, ledger.newest + 1)
-    return int(rows["observed"].max()) if len(rows) else -1
+    """A frame such that no action computed from a newer one has been executed."""
+    oldest = max(ledger.newest - SLOTS, ledger.oldest)
+    rows = ledger.read(oldest, ledger.newest + 1)
+    # An action that was executed before these rows must not be executed once more, as a late one.
+    return int(rows["observed"].max(initial=oldest - 1))

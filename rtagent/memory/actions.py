@@ -4,9 +4,13 @@ Why it is correct. Each inference process has its own row of slots and is the on
 them. The slot for tick k is slot k mod `SLOTS` of the row. The writer sets the slot's stamp to -1,
 fills it with its CRC32, and then sets the stamp to k, with a fence between each two of these steps
 (`ordering.py`): a writer killed inside leaves a slot that the environment skips. A reader that has
-seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Slots are
-never cleared: the stamp alone says for which tick a slot is. Each action of a chunk has a slot of
-its own; a newer chunk of the same process replaces the actions of the ticks that both cover.
+seen the stamp k copies the slot and checks the CRC of k and the copy, so it never executes half an
+action, nor one for another tick. Slots are never cleared: the stamp alone says for which tick a
+slot is, however long ago that was. Each action of a chunk has a slot of its own; a newer chunk of
+the same process replaces the actions of the ticks that both cover.
+
+The stamps lie apart from the slots, without gaps: to look for a late action the environment reads
+those of all ticks since the newest frame that was acted on, and may not take long for it.
 
 It is no `StampedRing`: there is no newest action that could announce the others, since a process
 may deposit for a tick before the last one; and the environment looks at one column of all rows.
@@ -34,15 +38,14 @@ SLOTS = 1024
 """Slots of one process: the longest delay, in ticks, between an observation and its execution."""
 LONGEST_CHUNK = SLOTS // 4
 """Actions of one inference that are kept at most."""
-LATE_TICKS = 64
-"""How far back a late action is looked for."""
 
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqifi")
 _VERSION_MASK = 0x7FFFFFFF
 """Bits of a version that are kept: a thousand publications a second need 25 days to fill them."""
 _CRC = struct.Struct("<I")
-_ACTION_AT = _STAMP.size + _BODY.size + _CRC.size
+_ACTION_AT = _BODY.size + _CRC.size
+_COUNT = MAX_INFERENCE_PROCESSES * SLOTS
 
 
 class ActionSlots:
@@ -64,10 +67,10 @@ class ActionSlots:
         self._end = self._pending_at
         if self._pending is not None:
             self._end += self._pending.dtype.itemsize
-        slots = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * SLOTS)
+        slots = np.frombuffer(buffer, dtype, _COUNT, _STAMP.size * _COUNT)
         self._slots = slots.reshape(MAX_INFERENCE_PROCESSES, SLOTS)
         # Stored through numpy: `struct.pack_into` zeroes a word before it writes it.
-        self._ticks = self._slots["tick"]
+        self._ticks = np.frombuffer(buffer, "<i8", _COUNT).reshape(self._slots.shape)
         self._frames = self._slots["frame"]
         self.rows = MAX_INFERENCE_PROCESSES
 
@@ -75,19 +78,18 @@ class ActionSlots:
     def private(cls, blueprint: Blueprint) -> ActionSlots:
         """Empty slots that only this process uses."""
         memory = private_memory(cls.size(blueprint))
-        cls.format(memory, blueprint)
+        cls.format(memory)
         return cls(memory, blueprint)
 
     @staticmethod
     def size(blueprint: Blueprint) -> int:
         """Bytes of all slots."""
-        return MAX_INFERENCE_PROCESSES * SLOTS * _slot_dtype(blueprint).itemsize
+        return _COUNT * (_STAMP.size + _slot_dtype(blueprint).itemsize)
 
     @staticmethod
-    def format(buffer: memoryview, blueprint: Blueprint) -> None:
+    def format(buffer: memoryview) -> None:
         """Mark all slots as empty."""
-        count = MAX_INFERENCE_PROCESSES * SLOTS
-        np.frombuffer(buffer, _slot_dtype(blueprint), count)["tick"] = -1
+        np.frombuffer(buffer, "<i8", _COUNT)[:] = -1
 
     def limit(self, rows: int) -> None:
         """Look only at the first `rows` processes from now on: fewer slots to read per tick."""
@@ -100,7 +102,7 @@ class ActionSlots:
         content = self.encode(item)
         self._ticks[item.worker, column] = -1
         ordering.fence()
-        self._buffer[at + _STAMP.size : at + self._end] = content
+        self._buffer[at : at + self._end] = content
         ordering.fence()
         self._ticks[item.worker, column] = item.tick
 
@@ -125,14 +127,15 @@ class ActionSlots:
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
         """The newest deposit that was meant for an earlier tick, from a newer frame than given."""
-        columns = np.arange(max(0, tick - LATE_TICKS), tick) % SLOTS
+        # It is for a tick after its frame.
+        first = max(newer_than_frame + 2, 0)
+        columns = np.arange(max(first, tick - SLOTS), tick) % SLOTS
         ticks = self._ticks[: self.rows, columns]
-        frames = self._frames[: self.rows, columns]
-        recent = (ticks < tick) & (ticks >= tick - LATE_TICKS) & (frames > newer_than_frame)
-        workers, found = np.nonzero(recent)
-        order = np.lexsort((ticks[workers, found], frames[workers, found]))[::-1]
-        for worker, column in zip(workers[order], found[order], strict=True):
-            item = self._read(int(worker), int(ticks[worker, column]))
+        workers, found = np.nonzero((ticks >= first) & (ticks < tick))
+        ticks, frames = ticks[workers, found], self._frames[workers, columns[found]]
+        order = np.lexsort((ticks, frames))[::-1]
+        for worker, late in zip(workers[order].tolist(), ticks[order].tolist(), strict=True):
+            item = self._read(worker, late)
             if item is not None and item.frame > newer_than_frame:
                 return item
         return None
@@ -152,20 +155,17 @@ class ActionSlots:
         return np.where(whole, slots["frame"], -1)
 
     def _offset(self, worker: int, tick: int) -> int:
-        return (worker * SLOTS + tick % SLOTS) * self._slot_bytes
+        return _STAMP.size * _COUNT + (worker * SLOTS + tick % SLOTS) * self._slot_bytes
 
     def _read(self, worker: int, tick: int) -> Deposited | None:
         ordering.fence()
         at = self._offset(worker, tick)
         raw = bytes(self._buffer[at : at + self._end])
-        stamped = raw[: _STAMP.size + _BODY.size]
-        action = raw[_ACTION_AT:]
-        (stamp,), (crc,) = _STAMP.unpack_from(raw), _CRC.unpack_from(raw, len(stamped))
-        if stamp != tick or zlib.crc32(action, zlib.crc32(stamped)) != crc:
+        (crc,) = _CRC.unpack_from(raw, _BODY.size)
+        body = _STAMP.pack(tick) + raw[: _BODY.size]
+        if zlib.crc32(raw[_ACTION_AT:], zlib.crc32(body)) != crc:
             return None
-        frame, registered_ns, version, log_probability, position = _BODY.unpack_from(
-            stamped, _STAMP.size
-        )
+        frame, registered_ns, version, log_probability, position = _BODY.unpack_from(raw)
         pending = None if self._pending is None else self._pending.decoded(raw[self._pending_at :])
         taken = raw[_ACTION_AT : self._pending_at]
         values: npt.NDArray[Any] = np.frombuffer(taken, self._action_dtype)
@@ -179,8 +179,7 @@ class ActionSlots:
 def _slot_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
     fields = [
-        ("tick", "<i8"), ("frame", "<i8"), ("registered_ns", "<i8"), ("version", "<i4"),
-        ("log_probability", "<f4"), ("position", "<i4"), ("crc", "<u4"), ("action", *action),
-        *pending_field(blueprint),
+        ("frame", "<i8"), ("registered_ns", "<i8"), ("version", "<i4"), ("log_probability", "<f4"),
+        ("position", "<i4"), ("crc", "<u4"), ("action", *action), *pending_field(blueprint),
     ]
     return np.dtype(fields, align=True)

@@ -167,7 +167,7 @@ class WorldMemory:
         arenas, blueprint = self.handles.arenas, self.handles.blueprint
         FrameRing.format(memoryview(arenas["frames"].map()))
         Ledger.format(memoryview(arenas["ledger"].map()))
-        ActionSlots.format(memoryview(arenas["actions"].map()), blueprint)
+        ActionSlots.format(memoryview(arenas["actions"].map()))
         if "states" in arenas:
             PolicyStates.format(memoryview(arenas["states"].map()), blueprint.state_size)
         if "priorities" in arenas:

@@ -19,7 +19,7 @@ from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.staggering.arbiter import Deposited
 from tests.conftest import make_blueprint
 from tests.desired import make_desired
-from tests.env.ticking import Memory
+from tests.env.ticking import CAPACITY, Memory
 
 
 @pytest.fixture
@@ -126,6 +126,17 @@ def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> 
     world.actions.deposit(Deposited(0, 4, 6, 1, 0, 6.0))
     body(5, start_s=9.0)
     assert process._last_frame(world.ledger) == 4
+
+
+def test_an_action_of_long_before_a_restart_is_not_executed_again(
+    body: Callable[..., SimpleNamespace],
+) -> None:
+    world = body(5, start_s=5.0).world
+    world.actions.deposit(Deposited(0, 4, 6, 1, 0, 6.0))
+    body(CAPACITY + 10, start_s=9.0)
+    assert world.record.decisions == 1
+    body(5, start_s=99.0)
+    assert world.record.decisions == 1
 
 
 def test_fill_follows_the_desired_state(

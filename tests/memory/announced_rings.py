@@ -200,7 +200,7 @@ class Slots(Case):
 
     @staticmethod
     def format(memory: memoryview) -> None:
-        ActionSlots.format(memory, BLUEPRINT)
+        ActionSlots.format(memory)
 
     def write(self, number: int) -> None:
         self.slots.deposit(self.expected(number))

@@ -164,7 +164,7 @@ class Deposits(Structure):
 
     @staticmethod
     def format(memory: memoryview) -> None:
-        ActionSlots.format(memory, BLUEPRINT)
+        ActionSlots.format(memory)
 
     @property
     def newest(self) -> int:
