@@ -159,8 +159,6 @@ class Gateway:
             UserError: the cluster is gone, or the learner has not answered for long.
         """
         clock = self._context.clock
-        # A predecessor may have been killed while it wrote.
-        self._record.writing = 0
         note_version(self._context)
         while self._beat():
             if not self._step():

@@ -143,8 +143,6 @@ class Learner:
 
     def begin(self) -> None:
         """Take over the shared state, and prepare everything that the first update needs."""
-        # The process before this one may have been killed while it wrote a checkpoint.
-        self._record.writing = 0
         self._take_over()
         self._warm_up()
         self._prefetcher = self._new_prefetcher()

@@ -207,7 +207,12 @@ one core; it uses two; it was slower than one core, and is not followed; no plan
 
 
 class LearnerRecord(WorkerRecord):
-    """Of a learner; `placement` is a place in `PLACEMENTS`."""
+    """Of a learner.
+
+    Attributes:
+        writing: whether it writes a checkpoint; the supervisor corrects it if it dies meanwhile.
+        placement: a place in `PLACEMENTS`.
+    """
 
     updates: int
     applied: int

@@ -160,7 +160,7 @@ def _connect(
         memory, world, desired.config, clock, partial(report.event, source="coordinator"), pids,
         meter,
     )
-    checkpoints, pending = CheckpointRequests(saving), PendingChanges()
+    checkpoints, pending = CheckpointRequests(saving, children), PendingChanges()
     held.callback(pending.close)
     commands = CommandHandler(
         desired, setup.inbox, pending, checkpoints, memory, world, children, coordinator, most,

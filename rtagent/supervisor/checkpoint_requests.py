@@ -2,8 +2,8 @@
 
 The first of the running learners writes them. The desired state carries the number of the newest
 request, and the learner names it when it reports a checkpoint, which so answers every request up to
-that number that has no answer yet. The replay, if it is requested too, is saved by a process of its
-own.
+that number that has no answer yet. If all learners have died or left before that, requests are
+answered, too. The replay, if it is requested too, is saved by a process of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 from rtagent.errors import UserError
 from rtagent.memory.world import WorldHandles
-from rtagent.supervisor.commands import InForce
+from rtagent.supervisor.child import State
+from rtagent.supervisor.children import Children
+from rtagent.supervisor.commands import InForce, NotInForce
 from rtagent.supervisor.replay_keeping import ReplayKeeping
 
 LIMIT_S = 600.0
@@ -25,8 +27,8 @@ LATE = "ordered, but not written in time; the event checkpoint tells when it is"
 class CheckpointRequests:
     """Requests and their outcomes; `saving` saves the replay."""
 
-    def __init__(self, saving: ReplayKeeping) -> None:
-        self._saving = saving
+    def __init__(self, saving: ReplayKeeping, children: Children) -> None:
+        self._saving, self._children = saving, children
         self._written: dict[int, dict[str, Any]] = {}
 
     def begin(self, number: int, arguments: dict[str, Any], handles: WorldHandles) -> InForce:
@@ -62,6 +64,8 @@ class CheckpointRequests:
 
     def _outcome(self, number: int, replay: bool) -> dict[str, Any] | None:
         answers = [each for each in self._written if each >= number]
+        if not answers:
+            self._expect_writer()
         if not answers or (replay and self._saving.busy):
             return None
         written = self._written[min(answers)]
@@ -71,3 +75,15 @@ class CheckpointRequests:
         if failed := (outcome or {}).get("failed"):
             raise UserError(f"{written['file']} is written, but not the replay: {failed}")
         return written | {"replay": replay}
+
+    def _expect_writer(self) -> None:
+        """Raise `NotInForce` if no learner is left that may write."""
+        learners = self._children.of("learner")
+        if any(child.state in (State.RUNNING, State.STOPPING) for child in learners):
+            return
+        died = [each for each in learners if each.state in (State.BACKOFF, State.FAILED)]
+        why = f"{died[0].name} has died: {died[0].last_error}" if died else "all learners have left"
+        raise NotInForce(
+            f"the checkpoint is not written, since {why}; the next learner that starts writes it, "
+            "and the event checkpoint tells when"
+        )

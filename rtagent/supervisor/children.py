@@ -144,7 +144,7 @@ class Children:
         if child.alive and child.process.exitcode is not None:
             if not child.pipe.closed:
                 yield from self._read_messages(child, now, LAST_WORDS)
-            self._report_lost_checkpoint(child)
+            self._note_lost_checkpoint(child)
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
@@ -158,13 +158,17 @@ class Children:
             self._report_death(child)
 
     def _is_writing(self, child: Child) -> bool:
-        """Whether it is a learner that writes a checkpoint, or was killed meanwhile."""
+        """Whether it is a learner that writes a checkpoint."""
         return child.role == "learner" and bool(self._metrics.learners[child.index].writing)
 
-    def _report_lost_checkpoint(self, child: Child) -> None:
-        """Report if a learner was killed while it wrote its last checkpoint."""
-        killed = child.state is State.STOPPING and child.process.exitcode < 0
-        if killed and self._is_writing(child):
+    def _note_lost_checkpoint(self, child: Child) -> None:
+        """Note that a learner that has ended writes no more; report if it was to be the last one.
+        """
+        if not self._is_writing(child):
+            return
+        # It was killed, or it would have said so itself.
+        self._metrics.learners[child.index].writing = 0
+        if child.state is State.STOPPING:
             self._report.event(
                 "checkpoint_failed", source=child.name,
                 reason="the learner was killed while it wrote its last checkpoint, for which it "

@@ -9,13 +9,23 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.supervisor.checkpoint_requests import KEPT, CheckpointRequests
+from rtagent.supervisor.child import Child, State
+from rtagent.supervisor.commands import NotInForce
 
 HANDLES: Any = None
 
 
-def requests(busy: bool = False, outcome: dict[str, Any] | None = None) -> CheckpointRequests:
+def requests(
+    busy: bool = False, outcome: dict[str, Any] | None = None,
+    learners: tuple[State, ...] = (State.RUNNING,),
+) -> CheckpointRequests:
     saving: Any = SimpleNamespace(busy=busy, outcome=outcome, start_save=lambda handles: None)
-    return CheckpointRequests(saving)
+    found = [
+        Child("learner", index, lambda pipe: None, state, last_error="killed by SIGKILL")
+        for index, state in enumerate(learners)
+    ]
+    children: Any = SimpleNamespace(of={"learner": found}.__getitem__)
+    return CheckpointRequests(saving, children)
 
 
 def written(number: int | None, **details: Any) -> dict[str, Any]:
@@ -44,6 +54,30 @@ def test_each_request_is_answered_by_the_first_checkpoint_after_it() -> None:
     assert first() == {"file": "checkpoint 1", "replay": False}
     with pytest.raises(UserError, match="could not be written: no room"):
         second()
+
+
+@pytest.mark.parametrize(
+    ("learners", "why"),
+    [
+        ((State.BACKOFF,), "since learner 0 has died: killed by SIGKILL; the next learner"),
+        ((State.STOPPED, State.FAILED), "since learner 1 has died"),
+        ((State.STOPPED,), "since all learners have left"),
+        # Another one writes it, or is still writing it.
+        ((State.BACKOFF, State.RUNNING), None), ((State.STOPPING, State.STOPPED), None),
+    ],
+)
+def test_a_request_without_a_learner_is_answered_at_once(
+    learners: tuple[State, ...], why: str | None
+) -> None:
+    asked = requests(learners=learners)
+    wait = asked.begin(1, {}, HANDLES)
+    if why is None:
+        assert wait() is None
+    else:
+        with pytest.raises(NotInForce, match=why):
+            wait()
+    asked.note(written(1))
+    assert wait() == {"file": "checkpoint 1", "replay": False}
 
 
 def test_a_replay_that_cannot_be_written_is_reported_with_the_checkpoint() -> None:

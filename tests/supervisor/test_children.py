@@ -134,6 +134,24 @@ def test_a_learner_that_leaves_may_finish_its_last_checkpoint(
     assert details["reason"].startswith("the learner was killed while it wrote its last checkpoint")
 
 
+def test_a_learner_that_has_not_begun_to_write_is_not_its_killed_predecessor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "learner")
+    watched.record.writing = 1
+    watched.process.exitcode = -signal.SIGKILL
+    watched.look(101.0)
+    watched.process.exitcode = None
+    watched.look(102.0)
+    assert watched.child.state is State.STARTING
+    watched.child.stop(102.0)
+    watched.look(108.0)
+    assert watched.asked == ["kill"]
+    watched.process.exitcode = -signal.SIGKILL
+    watched.look(108.1)
+    assert [kind for kind, _ in watched.told] == ["died"]
+
+
 def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
