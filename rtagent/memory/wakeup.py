@@ -6,12 +6,14 @@ read: a ring between the check and the sleep makes the call return at once, so n
 The ringer stores what was waited for, fence, the count; the sleeper loads the count, fence, looks
 (`ordering.py`). The kernel sees to the rest: the count is stored before it looks for sleepers, and
 the sleeper is on its list before it compares the count once more.
-Every sleep has a time limit, so a ringer that dies delays nobody for ever. Nobody spins.
+Every sleep has a time limit, so a ringer that dies delays nobody for ever. Nobody spins: where the
+kernel's call cannot be made, a sleeper looks again every `LOOK_S`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import platform
 from collections.abc import Callable
 
@@ -21,7 +23,12 @@ from rtagent.memory import ordering
 _FUTEX_WAIT = 0
 _FUTEX_WAKE = 1
 _EVERYBODY = 2**31 - 1
-_SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0)
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), -1)
+"""The number of the kernel's call; -1 is that of none."""
+_AWAKE = (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT)
+"""How a sleep ends that nobody ends by ringing."""
+LOOK_S = 0.001
+"""A sleep without the kernel's call."""
 
 
 class _Timespec(ctypes.Structure):
@@ -69,7 +76,9 @@ class Doorbell:
             if rest <= 0:
                 return False
             limit = _Timespec(int(rest), int(rest % 1.0 * 1e9))
-            self._syscall(
+            ended = self._syscall(
                 _SYS_FUTEX, self._address, _FUTEX_WAIT, ctypes.c_uint32(count),
                 ctypes.byref(limit), None, 0,
             )
+            if ended and ctypes.get_errno() not in _AWAKE:
+                clock.sleep_until(clock.now() + min(rest, LOOK_S))

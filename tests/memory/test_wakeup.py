@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from rtagent.clock import MonotonicClock, VirtualClock
-from rtagent.memory.wakeup import Doorbell
+from rtagent.memory import wakeup
+from rtagent.memory.wakeup import LOOK_S, Doorbell
 from tests.forked import Forked, eventually
 
 SLEEPERS = 4
@@ -39,6 +40,23 @@ def test_time_limit(memory: memoryview) -> None:
     began = time.monotonic()
     assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.03)
     assert 0.03 <= time.monotonic() - began < 30.0
+
+
+def test_without_the_call_of_the_kernel_a_sleeper_looks_now_and_then(
+    memory: memoryview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeup, "_SYS_FUTEX", -1)
+    bell, clock, looks = Doorbell(memory, OFFSET), VirtualClock(), []
+
+    def condition() -> bool:
+        looks.append(clock.now())
+        return clock.now() >= 9.5 * LOOK_S
+
+    bell.ring()
+    assert not bell.wait_for(condition, clock, 4.5 * LOOK_S)
+    assert clock.now() == 4.5 * LOOK_S
+    assert bell.wait_for(condition, clock, 60.0)
+    assert len(looks) <= 12
 
 
 def test_time_that_is_up_already(memory: memoryview) -> None:
