@@ -33,7 +33,7 @@ import rtagent
 from benchmarks.results import Results, Trial, identity
 from rtagent.cli.output import progress_bar
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.placement.profile import processor_name
 from rtagent.processes.scheduling import die_with_parent
 from rtagent.telemetry.run_record import git_state
@@ -175,7 +175,7 @@ def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
 
 def save(path: Path, record: Mapping[str, Any]) -> None:
     """Replace the file as a whole: an interruption leaves the old one."""
-    with appearing(path, f".{path.name}-") as write:
+    with atomic_write(path, f".{path.name}-") as write:
         write(json.dumps(record).encode())
 
 

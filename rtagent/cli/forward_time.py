@@ -142,7 +142,7 @@ class _InferenceSteps:
         empty = np.zeros(blueprint.frame_shape, blueprint.frame_dtype)
         for number in range(FRAMES):
             self._frames.publish(number, empty, 0)
-        self._observation = np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
+        self._observation = blueprint.no_observation()
         space = blueprint.action_space
         head = head_of(config.learning, space)
         self._explorer = explorer_for(space, config.run.seed, config.policy, head)

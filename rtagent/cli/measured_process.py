@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import multiprocess
+
 from rtagent.cli.output import own_stdout
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -40,7 +42,7 @@ def in_measured_process(
             body raises.
     """
     with own_stdout(), launch.ForkServer() as fork_server:
-        ours, theirs = launch.pipe()
+        ours, theirs = multiprocess.Pipe()
         process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")
         theirs.close()
         try:

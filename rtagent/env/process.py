@@ -28,14 +28,12 @@ from rtagent.memory.policy_states import Beginning, PolicyStates
 from rtagent.memory.process_metrics import Doing, EnvironmentRecord, FinishedEpisode
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.worker import WorkerContext
-from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Deposited, Source
+from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Source
 from rtagent.staggering.merging import MERGES
 
 START_POLL_S = 0.005
 FAULTS_REPORTED_EVERY_S = 10.0
 """At most; a world may have a fault on every tick."""
-_NO_DEPOSIT = Deposited(-1, -1, -1, None, -1, 0.0)
-"""For the row of a tick that executes the default behaviour."""
 
 
 @dataclass
@@ -97,23 +95,22 @@ class TickLoop:
     def _run(self, choice: Choice, now_ns: int) -> None:
         """Run one tick: step the world, write the row, publish the frame, begin a new episode."""
         tick, episode = self.tick, self._episode
-        deposit = choice.payload
-        action: Action = (
-            self.default.action(self._frame, self._action) if deposit is None else deposit.action
-        )
-        written = deposit or _NO_DEPOSIT
+        deposit = choice.deposit
+        action: Action = deposit.action
+        if choice.source == Source.DEFAULT:
+            action = self.default.action(self._frame, self._action)
         began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
         self._record.add_step(tick, self._note(Doing.WAITING) - began_ns)
         self._ledger.write(
-            tick, observed=choice.frame, time_ns=now_ns,
-            registered_ns=round(written.registered_at * NANO),
+            tick, observed=deposit.frame, time_ns=now_ns,
+            registered_ns=round(deposit.registered_at * NANO),
             lateness_ns=now_ns - self._schedule.due_ns(tick), reward=step.reward,
-            weights_version=written.version, episode=episode.number, worker=choice.worker,
+            weights_version=deposit.version, episode=episode.number, worker=deposit.worker,
             source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
-            log_probability=written.log_probability, pending=written.pending,
-            position=written.position, beginning=self._beginning(deposit),
+            log_probability=deposit.log_probability, pending=deposit.pending,
+            position=deposit.position, beginning=self._beginning(choice),
         )
         # A process that waits for the next frame wakes up later by this time.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
@@ -137,11 +134,11 @@ class TickLoop:
         self._record.reset_ns = self._note(Doing.WAITING) - began_ns
         return frame
 
-    def _beginning(self, deposit: Deposited | None) -> Beginning | None:
+    def _beginning(self, choice: Choice) -> Beginning | None:
         """The policy's state at the beginning of the inference that gave an action, if known."""
-        if self._states is None or deposit is None:
+        if self._states is None or choice.source == Source.DEFAULT:
             return None
-        return self._states.behind(deposit.worker, deposit.frame)
+        return self._states.behind(choice.deposit.worker, choice.deposit.frame)
 
     def _note(self, doing: Doing) -> int:
         """Write into the metrics what is done from now on; the time now, nanoseconds."""
@@ -150,7 +147,7 @@ class TickLoop:
         return now_ns
 
     def _count(self, choice: Choice, reward: float) -> None:
-        record, deposit = self._record, choice.payload
+        record, deposit = self._record, choice.deposit
         if choice.source == Source.AGENT:
             record.agent += 1
         elif choice.source == Source.REUSED:
@@ -158,8 +155,9 @@ class TickLoop:
         else:
             record.default += 1
         # An inference is one decision, in however many ticks its actions are executed.
-        if deposit is not None and self._counted.get(choice.worker) != deposit.registered_at:
-            self._counted[choice.worker] = deposit.registered_at
+        at = deposit.registered_at
+        if choice.source != Source.DEFAULT and self._counted.get(deposit.worker) != at:
+            self._counted[deposit.worker] = at
             record.decisions += 1
         record.ticks += 1
         record.reward_low = min(reward, record.reward_low)

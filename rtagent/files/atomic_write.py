@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 @contextmanager
-def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memoryview], None]]:
+def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memoryview], None]]:
     """Gives a function that appends to a file, which appears when the block ends without an error.
 
     Args:

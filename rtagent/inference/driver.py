@@ -83,7 +83,7 @@ class Driver:
         self._frame_wait = FrameWait(context, self._prepare, self._rehearse)
         self._latency = self._idle_s = self._takeover_s = 0.0
         self._epsilon, self._decided = 1.0, -1
-        self._observation = no_observation(context)
+        self._observation = blueprint.no_observation()
         pending, states = PendingActions.of(blueprint), world.states
         self._reader = None if pending is None else PendingReader(
             pending, world.ledger, world.actions
@@ -344,8 +344,3 @@ def attend(context: WorkerContext[InferenceRecord]) -> None:
     context.beat()
     if context.stopping or context.index >= context.desired.processes:
         raise Leaving
-
-
-def no_observation(context: WorkerContext[InferenceRecord]) -> npt.NDArray[Any]:
-    """An observation of zeros."""
-    return np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtagent.inference.driver import Driver, no_observation
+from rtagent.inference.driver import Driver
 from rtagent.inference.engine_weights import TRIALS, EnginePolicy, EngineWeights, OpeningThread
 from rtagent.inference.engines.interface import Answer
 from rtagent.inference.engines.registry import make, wanted_engines
@@ -77,7 +77,7 @@ def _engine_weights(
     # Imported here, not in the thread: an import holds the interpreter's lock for long.
     engines = {name: make(name) for name in wanted_engines(context.config.policy)}
     context.beat()
-    zeros = no_observation(context)
+    zeros = context.blueprint.no_observation()
 
     def open_model(info: ModelInfo, model: Bytes) -> Answer:
         answer = engines[ENGINES[info.engine]].open(model, PRECISIONS[info.precision])
@@ -94,6 +94,6 @@ def _forward_time(
     context: WorkerContext[InferenceRecord], policy: ActingPolicy | PretrainedPolicy
 ) -> float:
     """Seconds of a forward pass, by which the supervisor judges whether a process hangs."""
-    observation, start = no_observation(context), context.clock.now()
+    observation, start = context.blueprint.no_observation(), context.clock.now()
     policy.values(observation)
     return context.clock.now() - start

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Blueprint:
     def frame_bytes(self) -> int:
         """Bytes of one frame's pixels or values."""
         return prod(self.frame_shape) * np.dtype(self.frame_dtype).itemsize
+
+    def no_observation(self) -> npt.NDArray[Any]:
+        """An observation of zeros."""
+        return np.zeros(self.observation_space.shape, self.frame_dtype)
 
     @property
     def parameters(self) -> int:

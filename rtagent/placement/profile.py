@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 
 FORMAT = 2
 FOLDER = "profiles"
@@ -145,7 +145,7 @@ class ProfileCache:
         path = self._folder / f"{key}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with appearing(path, ".profile-") as write:
+            with atomic_write(path, ".profile-") as write:
                 write(json.dumps(to_json(profile), indent=1).encode())
         except OSError as error:
             raise UserError(f"cannot keep the profile in {path}: {error.strerror}") from None

@@ -27,7 +27,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import multiprocess
 from multiprocess import reduction, util
 from multiprocess.context import set_spawning_popen
 
@@ -268,11 +267,6 @@ class _Sending:
         """The number by which the child finds it: the argument of `DupFd`."""
         self._descriptors.append(descriptor)
         return len(self._descriptors) - 1
-
-
-def pipe() -> Any:
-    """A duplex pair of connections."""
-    return multiprocess.Pipe()
 
 
 def raise_descriptor_limit() -> None:

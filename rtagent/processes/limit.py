@@ -9,11 +9,10 @@ configuration file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.memory.usage import Level, memory_levels
+from rtagent.memory.arena import available_memory
 
 LEAST = 8
 PER_CORE = 16
@@ -24,19 +23,20 @@ PROCESS_BYTES = 96 << 20
 
 
 def most_processes(
-    config: Config, cores: int | None = None, levels: Iterable[Level] | None = None
+    config: Config, cores: int | None = None, available: int | None = None
 ) -> int:
     """The most inference processes and learners together.
 
     Args:
         config: `run.max_processes`.
         cores: number of cores that this process may use. If None, asks the kernel.
-        levels: available memory. If None, asks the kernel.
+        available: bytes of memory. If None, asks the kernel.
     """
     if config.run.max_processes != "auto":
         return config.run.max_processes
     usable = len(os.sched_getaffinity(0)) if cores is None else cores
-    available = min(level.available for level in (memory_levels() if levels is None else levels))
+    if available is None:
+        available = available_memory()
     # Half of the memory is left to the replay and to other programs.
     by_memory = available // 2 // PROCESS_BYTES
     return max(LEAST, min(PER_CORE * usable + BEYOND_CORES, by_memory))

@@ -75,6 +75,10 @@ class Deposited:
     position: int = 0
 
 
+NO_DEPOSIT = Deposited(-1, -1, -1, None, -1, 0.0)
+"""In place of one, where the default behaviour is executed."""
+
+
 class Lookup(Protocol):
     """The deposits, as the caller keeps them."""
 
@@ -94,18 +98,14 @@ class Choice:
 
     Attributes:
         source: agent, re-used or default.
-        frame: the frame the action was computed from; -1 for the default behaviour.
-        worker: the worker that computed it; -1 for the default behaviour.
-        payload: the deposit; None for the default behaviour.
+        deposit: `NO_DEPOSIT` for the default behaviour.
     """
 
     source: Source
-    frame: int
-    worker: int
-    payload: Deposited | None
+    deposit: Deposited
 
 
-DEFAULT_CHOICE = Choice(Source.DEFAULT, -1, -1, None)
+DEFAULT_CHOICE = Choice(Source.DEFAULT, NO_DEPOSIT)
 
 
 class Arbiter:
@@ -143,7 +143,7 @@ class Arbiter:
 
     def _execute(self, source: Source, deposit: Deposited) -> Choice:
         self.last_frame = max(self.last_frame, deposit.frame)
-        return Choice(source, deposit.frame, deposit.worker, deposit)
+        return Choice(source, deposit)
 
 
 def newest(deposits: Sequence[Deposited]) -> Deposited:

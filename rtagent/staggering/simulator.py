@@ -220,11 +220,13 @@ class Simulation:
         for tick, at in enumerate(self._tick_times):
             self._advance(at)
             choice = arbiter.choose(tick, self._store)
-            deposit, delay, position = choice.payload, 0, 0
-            if deposit is not None:
-                delay, position = tick - deposit.frame, deposit.position
+            deposit, delay = choice.deposit, 0
+            if choice.source != Source.DEFAULT:
+                delay = tick - deposit.frame
                 self._store.executed.add(_answer_of(deposit))
-            records.append(TickRecord(tick, choice.source, delay, choice.frame, at, position))
+            records.append(
+                TickRecord(tick, choice.source, delay, deposit.frame, at, deposit.position)
+            )
             self._store.forget(tick)
             self._workers.publish(tick)
         actions = [

@@ -29,7 +29,7 @@ from safetensors.numpy import save as to_bytes
 
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing, remove_drafts
+from rtagent.files.atomic_write import atomic_write, remove_drafts
 from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
 from rtagent.memory.arena import available_memory
@@ -177,7 +177,7 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max((order for order, _, _ in _numbered(folder)), default=0)
         path = folder / f"checkpoint-{number:06d}-{checkpoint.counters.updates:012d}.safetensors"
-        with appearing(path, ".checkpoint-") as write:
+        with atomic_write(path, ".checkpoint-") as write:
             for at in range(0, len(payload), WRITE_STEP):
                 write(memoryview(payload)[at : at + WRITE_STEP])
                 progress()
@@ -368,7 +368,7 @@ def _name_best(path: Path, progress: Callable[[], None]) -> None:
         os.link(path, draft)
     except OSError:
         # Not every file system lets a file have a second name; then the best one is a copy.
-        with open(path, "rb") as file, appearing(best, ".best-") as write:
+        with open(path, "rb") as file, atomic_write(best, ".best-") as write:
             while piece := file.read(WRITE_STEP):
                 write(piece)
                 progress()

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.storage.checkpoint import checksum
 
@@ -192,7 +192,7 @@ def save_demonstration(path: Path, demonstration: Demonstration) -> None:
             f"{path}: {len(payload) >> 20} MiB, and a demonstration may have {LARGEST >> 20} MiB"
         )
     try:
-        with appearing(path, ".demonstration-") as write:
+        with atomic_write(path, ".demonstration-") as write:
             write(payload)
     except OSError as error:
         raise UserError(

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
 from rtagent.storage.checkpoint import Signature
@@ -100,7 +100,7 @@ def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]],
     text = json.dumps(about).encode()
     crc = 0
 
-    with appearing(path, DRAFT) as write:
+    with atomic_write(path, DRAFT) as write:
 
         def put(content: bytes) -> None:
             nonlocal crc

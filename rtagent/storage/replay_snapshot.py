@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger, Rows
@@ -319,7 +319,7 @@ class _Saving:
 def _write_manifest(folder: Path, signature: Signature, manifest: Manifest) -> None:
     content = {"format": FORMAT, "signature": common(signature), **asdict(manifest)}
     text = json.dumps({"crc32": f"{_crc(content):08x}", "replay": content}, indent=1)
-    with appearing(folder / MANIFEST, DRAFT) as write:
+    with atomic_write(folder / MANIFEST, DRAFT) as write:
         write(text.encode())
 
 

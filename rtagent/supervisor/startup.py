@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import multiprocess
+
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
-from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.worker import start_life
 from rtagent.supervisor.children import KILL_LIMIT_S
@@ -85,7 +86,7 @@ def _ask(
     Raises:
         UserError: the child answers with an error, ends without an answer, or cannot be started.
     """
-    ours, theirs = launch.pipe()
+    ours, theirs = multiprocess.Pipe()
     try:
         process = fork_server.spawn(body, *args, theirs, name=name)
     except OSError as error:

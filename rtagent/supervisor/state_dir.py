@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 
 NOTE = "daemon.json"
 LOCK = "lock"
@@ -76,7 +76,7 @@ class StateDir:
         """
         target = self.path / NOTE
         try:
-            with appearing(target, f".{NOTE}-") as write:
+            with atomic_write(target, f".{NOTE}-") as write:
                 write(json.dumps(details).encode())
         except OSError as error:
             raise UserError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.config import Config
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 
 FILE = "run.json"
 PACKAGES = ("rtagent", "torch", "numpy", "gymnasium", "stable-retro", "safetensors")
@@ -45,7 +45,7 @@ def write(folder: Path, record: dict[str, Any]) -> None:
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with appearing(folder / FILE, ".run-") as put:
+    with atomic_write(folder / FILE, ".run-") as put:
         put(json.dumps(record, indent=2).encode())
 
 

@@ -173,8 +173,7 @@ def _times(
 def _forward_s(config: Config, blueprint: Blueprint) -> float:
     policy = _policy(config, blueprint)
     policy.warm_up()
-    space = blueprint.observation_space
-    zeros = np.zeros(space.shape, blueprint.frame_dtype)
+    zeros = blueprint.no_observation()
     return _median_s(lambda: policy.values(zeros))
 
 

@@ -24,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.supervisor.state_dir import read_private
 
 FILE_NAME = "sessions.json"
@@ -105,7 +105,7 @@ class Sessions:
             OSError: the file cannot be written, and is unchanged.
         """
         if self._path is not None:
-            with appearing(self._path, f".{FILE_NAME}-") as write:
+            with atomic_write(self._path, f".{FILE_NAME}-") as write:
                 write(content)
 
     def _new_secret(self, table: dict[str, float], lasts_s: float, most: int) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 
 PREFIX = ".draft-"
 
 
 def write(path: Path, *pieces: bytes) -> None:
-    with appearing(path, PREFIX) as append:
+    with atomic_write(path, PREFIX) as append:
         for piece in pieces:
             append(piece)
 
@@ -104,7 +104,7 @@ def test_a_block_that_raises_leaves_what_was_there(tmp_path: Path) -> None:
     write(tmp_path / "file", b"old")
 
     def interrupted() -> None:
-        with appearing(tmp_path / "file", PREFIX) as append:
+        with atomic_write(tmp_path / "file", PREFIX) as append:
             append(b"half")
             raise KeyboardInterrupt
 
@@ -117,7 +117,7 @@ def test_a_block_that_raises_leaves_what_was_there(tmp_path: Path) -> None:
 def test_drafts_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_path: Path) -> None:
     (tmp_path / f"{PREFIX}dead").write_bytes(b"half")
     (tmp_path / "other").write_bytes(b"whole")
-    with appearing(tmp_path / "a", PREFIX) as append:
+    with atomic_write(tmp_path / "a", PREFIX) as append:
         (draft,) = tmp_path.glob(f"{PREFIX}*")
         write(tmp_path / "b", b"2")
         append(b"1")

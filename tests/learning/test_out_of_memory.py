@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import multiprocess
 import numpy as np
 import pytest
 import torch
@@ -191,7 +192,7 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
     fork_server = launch.ForkServer()
 
     def ask(body: Callable[[Connection], None]) -> Any:
-        ours, theirs = launch.pipe()
+        ours, theirs = multiprocess.Pipe()
         process = fork_server.spawn(body, theirs, name="peaks")
         theirs.close()
         assert ours.poll(180.0)

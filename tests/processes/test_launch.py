@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import multiprocess
 import pytest
 
 from rtagent.processes import fork_server as server_side
@@ -54,7 +55,7 @@ def ended(process: Process) -> int | None:
 
 def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
     """A child, and our end of its pipe once it lives."""
-    ours, theirs = launch.pipe()
+    ours, theirs = multiprocess.Pipe()
     process = server.spawn(sleep, theirs, name="sleeper")
     theirs.close()
     assert ours.poll(LIMIT_S)
@@ -220,7 +221,7 @@ def test_the_fork_server_ignores_the_signals_of_a_terminal(
 
 @pytest.mark.process
 def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
-    ours, theirs = launch.pipe()
+    ours, theirs = multiprocess.Pipe()
     server.spawn(tell_signals, theirs, name="child")
     assert ours.poll(LIMIT_S)
     assert ours.recv() == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
@@ -269,7 +270,7 @@ def test_children_import_from_the_path_of_the_program(
     (tmp_path / "only_here.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     with ForkServer(("only_here",)) as server:
-        ours, theirs = launch.pipe()
+        ours, theirs = multiprocess.Pipe()
         server.spawn(tell_modules, theirs, name="child")
         assert ours.poll(LIMIT_S)
         assert "only_here" in ours.recv()

@@ -8,10 +8,9 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.live_config import FIELDS
-from rtagent.memory.usage import Level
 from rtagent.processes.limit import LEAST, PROCESS_BYTES, check_processes, most_processes
 
-PLENTY = [Level("machine", 1 << 40, 1 << 39)]
+PLENTY = 1 << 39
 
 
 def config(*overrides: str) -> Config:
@@ -23,11 +22,9 @@ def test_the_limit_by_cores(cores: int, most: int) -> None:
     assert most_processes(config(), cores, PLENTY) == most
 
 
-def test_the_limit_by_the_tightest_memory() -> None:
-    group = Level("/group", 8 << 30, 2 * 20 * PROCESS_BYTES)
-    assert most_processes(config(), 64, [*PLENTY, group]) == 20
-    none_left = Level("/group", 8 << 30, 0)
-    assert most_processes(config(), 64, [*PLENTY, none_left]) == LEAST
+def test_the_limit_by_memory() -> None:
+    assert most_processes(config(), 64, 2 * 20 * PROCESS_BYTES) == 20
+    assert most_processes(config(), 64, 0) == LEAST
 
 
 def test_the_configuration_overrides_the_limit() -> None:

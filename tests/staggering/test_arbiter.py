@@ -30,25 +30,24 @@ class ActionStore:
 
 def executed(arbiter: Arbiter, tick: int, *deposits: tuple[int, int]) -> tuple[Source, int]:
     choice = arbiter.choose(tick, ActionStore(*deposits))
-    return choice.source, choice.frame
+    return choice.source, choice.deposit.frame
 
 
 def test_nothing_there_is_the_default_behaviour() -> None:
     choice = Arbiter().choose(5, ActionStore())
-    assert (choice.source, choice.frame, choice.worker) == (Source.DEFAULT, -1, -1)
-    assert choice.payload is None
+    assert (choice.source, choice.deposit.frame, choice.deposit.worker) == (Source.DEFAULT, -1, -1)
+    assert choice.deposit.action is None
 
 
 def test_the_deposit_for_the_tick_is_executed_whole() -> None:
     choice = Arbiter().choose(10, ActionStore((3, 9), (4, 10), (5, 11)))
     assert choice.source is Source.AGENT
-    assert choice.payload is not None
-    assert (choice.frame, choice.worker, choice.payload.action) == (4, 1, "4->10")
+    assert (choice.deposit.frame, choice.deposit.worker, choice.deposit.action) == (4, 1, "4->10")
 
 
 def test_of_one_frame_for_the_same_tick_the_one_registered_last_wins() -> None:
     choice = Arbiter().choose(10, ActionStore((6, 10), (6, 10)))
-    assert (choice.frame, choice.worker) == (6, 1)
+    assert (choice.deposit.frame, choice.deposit.worker) == (6, 1)
 
 
 def test_an_older_frame_registered_later_is_not_re_used_either() -> None:
@@ -106,17 +105,17 @@ def test_promises(store: list[tuple[int, int]], fill: int) -> None:
         exact = [frame for frame, target in there if target == tick]
         ahead = [f for f, target in there if tick < target <= tick + fill and f >= highest]
         if exact:
-            assert (choice.source, choice.frame) == (Source.AGENT, max(exact))
+            assert (choice.source, choice.deposit.frame) == (Source.AGENT, max(exact))
         elif choice.source == Source.AGENT:
-            assert choice.frame > highest
-            assert choice.frame not in late_executed
-            late_executed.add(choice.frame)
+            assert choice.deposit.frame > highest
+            assert choice.deposit.frame not in late_executed
+            late_executed.add(choice.deposit.frame)
         elif choice.source == Source.REUSED:
-            assert choice.frame >= highest
-            assert choice.frame in ahead
+            assert choice.deposit.frame >= highest
+            assert choice.deposit.frame in ahead
         else:
             assert not any(target < tick and frame > highest for frame, target in there)
-        highest = max(highest, choice.frame)
+        highest = max(highest, choice.deposit.frame)
         # A restarted environment goes on alike.
         arbiter = Arbiter(fill, arbiter.last_frame)
         assert arbiter.last_frame == highest
@@ -137,11 +136,11 @@ def test_a_chunk_covers_ticks_for_which_nothing_newer_is_promised() -> None:
 def test_what_a_chunk_had_for_ticks_that_are_over_is_not_executed_late() -> None:
     """The chunk came in time for its third tick: each later action is executed at its own tick."""
     arbiter, promised = Arbiter(), chunk(5, 8, 4)
-    actions = [arbiter.choose(tick, ActionStore(*promised)).payload for tick in (10, 11, 12)]
+    actions = [arbiter.choose(tick, ActionStore(*promised)).deposit for tick in (10, 11, 12)]
     assert [each.action if each else None for each in actions] == ["5->10", "5->11", None]
 
 
 def test_of_a_chunk_that_comes_too_late_the_last_action_is_executed_once() -> None:
     arbiter, promised = Arbiter(), chunk(5, 3, 4)
-    actions = [arbiter.choose(tick, ActionStore(*promised)).payload for tick in (10, 11)]
+    actions = [arbiter.choose(tick, ActionStore(*promised)).deposit for tick in (10, 11)]
     assert [each.action if each else None for each in actions] == ["5->6", None]

@@ -48,6 +48,5 @@ def test_the_arbiter_executes_what_they_come_to(chunk: Any, action: float) -> No
     store = ActionStore()
     store.deposits = [promised(5, np.float32([1.0])), promised(7, np.float32([3.0]), 1)]
     choice = Arbiter(merge=MERGES[chunk]).choose(10, store)
-    assert (choice.source, choice.frame, choice.worker) == (Source.AGENT, 7, 1)
-    assert choice.payload is not None
-    assert choice.payload.action[0] == pytest.approx(action, abs=0.01)
+    assert (choice.source, choice.deposit.frame, choice.deposit.worker) == (Source.AGENT, 7, 1)
+    assert choice.deposit.action[0] == pytest.approx(action, abs=0.01)

@@ -20,7 +20,7 @@ from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.env.gameboy.state_trial import check_states
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 
 PAPER_ACTIONS = ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
@@ -151,7 +151,7 @@ class Game(GameBoyEnv):
 
     def save_state(self, path: Path) -> None:
         """Write the machine's state, for `env.kwargs.start`; OSError if it cannot be written."""
-        with appearing(path, ".state-") as write:
+        with atomic_write(path, ".state-") as write:
             write(gzip.compress(self._machine.snapshot().state, mtime=0))
 
     def check_begun(self, at: str = "the start") -> None:

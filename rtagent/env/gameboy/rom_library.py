@@ -13,7 +13,7 @@ from pathlib import Path
 from rtagent.env.gameboy.rom import RomStatus, Status
 from rtagent.env.gameboy.rom_file import RomFile, read_rom
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import atomic_write
 
 FOLDER = "roms"
 YOURS = "yours"
@@ -88,7 +88,7 @@ def import_rom(
         )
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with appearing(target, ".import-") as write:
+        with atomic_write(target, ".import-") as write:
             write(rom.image)
         for each in others:
             each.path.unlink(missing_ok=True)

@@ -161,7 +161,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     assert models is not None
     engines = {name: make(name) for name in wanted_engines(config.policy)}
     support = support_of(config.learning)
-    zeros = np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
+    zeros = blueprint.no_observation()
     network = Traceable(exact.module, zeros, None if support is None else support.values())
     context.ready()
     try:

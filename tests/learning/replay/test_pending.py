@@ -21,7 +21,7 @@ from rtagent.memory.actions import ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.pending import PendingActions, PendingReader
-from rtagent.staggering.arbiter import Arbiter, Deposited
+from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
 from tests.rows import write_row
 
@@ -73,13 +73,13 @@ def played(seed: int) -> World:
     start = episode = 0
     for tick in range(TICKS):
         choice = arbiter.choose(tick, world.slots)
-        item = choice.payload
-        action = 0 if item is None else item.action
+        item = choice.deposit
+        action = 0 if choice.source == Source.DEFAULT else item.action
         flags = int(rng.choice([0, TERMINATED, TRUNCATED], p=[0.94, 0.03, 0.03]))
         write_row(
-            world.ledger, tick, observed=choice.frame, reward=1.0, episode=episode,
-            worker=choice.worker, source=choice.source, flags=flags, action=action,
-            pending=None if item is None else item.pending, log_probability=-1.0,
+            world.ledger, tick, observed=item.frame, reward=1.0, episode=episode,
+            worker=item.worker, source=choice.source, flags=flags, action=action,
+            pending=item.pending, log_probability=-1.0,
         )
         world.frames.publish(tick, np.array([tick], np.float32), start)
         world.executed.append(action)
