@@ -4,8 +4,9 @@ Why it is correct. The algorithm decides when to look and for which tick to act;
 reads a frame, runs the policy and writes its own action slots, which nobody else writes. Shared
 staggering state is touched only inside the algorithm, under the claim lock. New weights are
 prepared while it waits and adopted between two inferences (`weights.py`). Inference time is
-everything that is done for one action once its frame is there. Every wait is cut into slices, so
-that the process beats and notices an order within `SLICE_S`, whatever it waits for.
+everything that is done for one action once its frame is there. A pause of the whole daemon is no
+part of it: an algorithm that goes by the longest time would never forget it. Every wait is cut into
+slices, so that the process beats and notices an order within `SLICE_S`, whatever it waits for.
 
 A policy may answer with a chunk: the actions of the promised tick and of those after it. The first
 action goes into its slot before the others, since it is needed first.
@@ -58,6 +59,9 @@ HURRY = 0.05
 """Time for new weights before each inference, as a share of the time of an inference. What the wait
 before it has not granted is taken at its beginning."""
 
+PAUSE_S = 1.0
+"""An inference beside which the world stood still for so long was probably held up, too."""
+
 RECENT_TICKS = 64
 """Newest rows of the ledger in which the newest frame that was acted on is looked for."""
 
@@ -79,6 +83,7 @@ class Driver:
         config, blueprint, world = context.config, context.blueprint, context.world
         self._context, self._clock = context, context.clock
         self._frames, self._slots = world.frames, world.actions
+        self._environment = world.metrics.environment
         self._policy, self._weights = policy, weights
         self._frame_wait = FrameWait(context, self._prepare, self._rehearse)
         self._latency = self._idle_s = self._takeover_s = 0.0
@@ -180,7 +185,7 @@ class Driver:
         return number, start
 
     def _infer(self, frame: int | None) -> Inferred:
-        start = self._clock.now()
+        start, behind_s = self._clock.now(), self._world_behind_s()
         self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
         self._weights.adopt()
         self._takeover_s = self._clock.now() - start
@@ -193,8 +198,17 @@ class Driver:
         if self._reader is None:
             self._pad(start)
         end = self._clock.now()
-        self._latency = end - start
-        return Inferred(number, end - start, end, self._frames.newest)
+        taken = end - start
+        if self._latency and self._world_behind_s() - behind_s >= PAUSE_S:
+            taken = min(taken, self._latency)
+        self._latency = taken
+        return Inferred(number, taken, end, self._frames.newest)
+
+    def _world_behind_s(self) -> float:
+        """Seconds by which the world has fallen behind so far, those of slips included."""
+        world, tick_s = self._environment, self._context.blueprint.tick_seconds
+        due = world.anchor_ns / NANO + (self._frames.newest + 1 - world.anchor_tick) * tick_s
+        return world.slipped_ns / NANO + max(0.0, self._clock.now() - due)
 
     def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
         """Keep the answer to a frame as the chunk, and choose its first action."""

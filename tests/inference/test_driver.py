@@ -53,6 +53,37 @@ def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
     assert reply.tau == pytest.approx(TAU_S, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("slip_s", "ran_s", "counted"),
+    [
+        # The world has noticed the pause; it has not woken up yet; it has gone on all the time.
+        (60.0, 0.0, False), (0.0, 0.0, False), (0.5, 59.5, True),
+    ],
+)
+def test_a_pause_of_the_daemon_is_no_inference_time(
+    bench: Bench, slip_s: float, ran_s: float, counted: bool
+) -> None:
+    """Nor is anything else that holds up world and policy alike."""
+    bench.show(*range(9))
+    world, slip_ns = bench.metrics.environment, round(slip_s * NANO)
+    world.anchor_ns = round(bench.clock.now() * NANO)
+    world.anchor_tick = 9
+    values, answered = bench.policy.values, []
+
+    def answer(observation: Any) -> Any:
+        answered.append(observation)
+        if len(answered) == 2:
+            bench.clock.advance(60.0)
+            world.slipped_ns, world.anchor_ns = slip_ns, world.anchor_ns + slip_ns
+            bench.frames._publish(8 + round(ran_s * bench.context.blueprint.rate_hz))
+        return values(observation)
+
+    bench.policy.values = answer  # type: ignore[method-assign]
+    replies = bench.follow(Infer(6), Deposit(9, 6), Infer(7), Deposit(10, 7), Infer(8))
+    taus = [reply.tau for reply in replies if isinstance(reply, Inferred)]
+    assert taus == pytest.approx([TAU_S, TAU_S + 60.0 * counted, TAU_S], rel=0.01)
+
+
 def test_action_is_deposited(bench: Bench) -> None:
     bench.show(0, 1, 2)
     bench.publish(7, best=2)
