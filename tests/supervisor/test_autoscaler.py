@@ -193,6 +193,39 @@ def test_processes_beyond_the_free_cores_are_given_back(ticks: float, cores: int
     assert model.run(9 * MINUTES) == []
 
 
+def test_what_did_not_help_is_tried_again_after_a_while() -> None:
+    """Two processes do not become faster when other programs leave them more cores."""
+    model = Model(
+        lambda at, processes: 5.0 * max(1.0, processes / (2 if at < 120.0 else 8)),
+        Limits(TICK, "adaptive", 8),
+    )
+    model.run(15 * MINUTES)
+    assert model.processes == 2
+    model.run(10 * MINUTES)
+    assert model.processes == 5
+
+
+def test_a_number_that_was_enough_for_long_was_no_mistake() -> None:
+    model = Model(lambda at, processes: 15.0 if at % 600.0 < 60.0 else 5.0)
+    for _ in range(3):
+        model.run(50.0)
+        assert model.processes == 15
+        model.run(100.0)
+        assert model.processes in (5, 6), "given up as soon as the first time"
+        model.run(450.0)
+
+
+def test_how_soon_more_are_added() -> None:
+    """When they are needed, once more after a growth, and after a process was away."""
+    scaler, moves = AutoScaler(0.0, 3, LIMITS), []
+    for second in range(130):
+        ticks = 2.0 if second < 50 else 5.0 if second < 58 else 10.0 if second < 101 else 14.0
+        measured = Measured(ticks * TICK, ticks * TICK, 200, None, None)
+        move = scaler.step(float(second), None if second == 100 else measured)
+        moves += [] if move is None else [(second, move.after)]
+    assert moves == [(56, 5), (67, 10), (111, 14)]
+
+
 def test_cores_that_come_free_are_used() -> None:
     model = Model(
         lambda at, processes: 4.0 * max(1.0, processes / (1 if at < 120.0 else 8)),
