@@ -69,9 +69,10 @@ class TickLoop:
         self._frames, self._ledger, self._actions = frames, ledger, actions
         self._record, self._schedule, self._clock = record, schedule, clock
         self.arbiter = arbiter
-        previous = ledger.row(ledger.newest)
+        # Killed in `truncate_episode`, a predecessor has left its last row torn.
+        previous = ledger.read(ledger.newest - 1, ledger.newest + 1)["episode"]
         self.tick = ledger.newest + 1
-        number = 0 if previous is None else int(previous["episode"]) + 1
+        number = int(previous[-1]) + 1 if len(previous) else 0
         self._episode = Episode(number, self.tick)
         self._frame = self._reset(seed)
         self._action = default.noop

@@ -258,6 +258,16 @@ def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
     assert memory.record.ticks == 8
 
 
+def test_a_torn_last_row_does_not_number_the_episodes_anew(memory: Memory) -> None:
+    """As a predecessor leaves it that is killed while it marks its last row."""
+    first = Run(memory)
+    first.ticks(3)
+    memory.ledger._begin(memory.ledger.newest)
+    second = Run(memory)
+    second.ticks(2)
+    second.check_rows(tick=[0, 1, 3, 4], episode=[0, 0, 1, 1])
+
+
 def test_faults_of_the_world_add_up(memory: Memory) -> None:
     for faults in (2, 3):
         run = Run(memory)
