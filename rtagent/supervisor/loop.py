@@ -110,7 +110,6 @@ class Loop:
         paused_s = self._children.detect_pause(now)
         if paused_s:
             self._parts.pending.postpone(paused_s)
-            self._parts.saving.postpone(paused_s)
             self._parts.scaling.start_anew()
             self._report.event("paused", source="supervisor", seconds=round(paused_s, 3))
 

@@ -25,6 +25,7 @@ from rtagent.storage.checkpoint import signature
 from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
+from rtagent.supervisor.children import PAUSE_S
 from rtagent.supervisor.status import Report
 
 ReplaySource = Manifest | Demonstrations
@@ -54,7 +55,7 @@ class ReplayKeeping:
         self._process: Any = None
         self._pipe: Any = None
         self._kind = ""
-        self._heard = 0.0
+        self._heard = self._looked = 0.0
         self._leave_by = math.inf
         self._reason = ""
         self.outcome: dict[str, Any] | None = None
@@ -126,11 +127,6 @@ class ReplayKeeping:
             self._end_if_due()
         return self._process is None
 
-    def postpone(self, seconds: float) -> None:
-        """Extend the time limits by a pause of the whole daemon."""
-        self._heard += seconds
-        self._leave_by += seconds
-
     def abort(self) -> None:
         """Give up a save; the replay saved before stays."""
         if self._process is None:
@@ -145,7 +141,8 @@ class ReplayKeeping:
         self, kind: str, body: Any, handles: WorldHandles, place: Any, *further: Any
     ) -> None:
         """Start a process; its outcome becomes an event of this kind."""
-        self._kind, self._heard, self.outcome = kind, self._clock.now(), None
+        self._kind, self.outcome = kind, None
+        self._heard = self._looked = self._clock.now()
         self._leave_by, self._reason = math.inf, ""
         try:
             self._pipe, theirs = open_pipe()
@@ -184,6 +181,11 @@ class ReplayKeeping:
     def _end_if_due(self) -> None:
         """Account for a process that has ended; end a process that should have left."""
         now = self._clock.now()
+        paused_s, self._looked = now - self._looked, now
+        if paused_s >= PAUSE_S:
+            # The whole daemon was paused: that is nobody's silence.
+            self._heard += paused_s
+            self._leave_by += paused_s
         if self._process.exitcode is not None:
             # Its last reports may have come since.
             self._listen(0.0)
