@@ -115,7 +115,8 @@ def _resumed(
         return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
-            f"{error}; use another --state-dir, or start with --set run.resume=false"
+            f"{error}; use another --state-dir (run.state_dir), or start with --set "
+            "run.resume=false"
         ) from None
 
 
