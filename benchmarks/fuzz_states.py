@@ -37,7 +37,7 @@ GAME_MEMORY = (b"vram\0", b"wram\0")
 @contextmanager
 def states(folder: Path) -> Iterator[tuple[Make, Use]]:
     """The target, see `Target.open`."""
-    machine = GameBoy(BUNDLED / "starfall" / "starfall.gb")
+    machine = GameBoy((BUNDLED / "starfall" / "starfall.gb").read_bytes())
     for _ in range(BOOT_FRAMES):
         machine.step()
     start = machine.snapshot()

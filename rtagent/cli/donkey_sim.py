@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from rtagent.cli.output import stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.protocol import DEFAULT_PORT
 from rtagent.env.donkey.race import Rules
-from rtagent.env.donkey.server import Figures, Simulator, listen
+from rtagent.env.donkey.server import Figures, Simulator
 from rtagent.errors import UserError
 
 SECONDS_PER_LAP = 120.0
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     _check_bounds(args)
     race = _race(args)
     try:
-        listener = listen(args.host, args.port)
+        listener = socket.create_server((args.host, args.port))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(

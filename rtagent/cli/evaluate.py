@@ -26,7 +26,7 @@ from rtagent.cli.film import Film
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
-from rtagent.cli.train import BOOT_S
+from rtagent.cli.train import failure_in, wait_ready
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -115,7 +115,7 @@ def play_live(
     on_episode: OnEpisode,
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and their inaction and delay."""
-    with live_run(config, saved, path) as runtime:
+    with live_run(config, saved, path, stop) as runtime:
         rows = follow_ledger(runtime, count, math.inf, stop, on_episode)
     live = live_episodes(rows).first(count)
     rows = rows[: int(live.ticks.sum())]
@@ -144,14 +144,16 @@ def follow_ledger(
         on_episode: called for each episode that has ended.
 
     Raises:
-        UserError: the run has failed; or the ledger is too small to read every tick.
+        UserError: the run or a process has failed; or the ledger is too small to read every tick.
     """
     clock, ledger = MonotonicClock(), runtime.world.ledger
     found: list[Rows] = [ledger.read(0, 0)]
     following, done, deadline = 0, 0, clock.now() + seconds
     while done < count and clock.now() < deadline and not stop.received:
         clock.sleep_until(clock.now() + POLL_S)
-        runtime.status()
+        failure = failure_in(runtime.status())
+        if failure is not None:
+            raise UserError(failure)
         rows = ledger.read(following, ledger.newest + 1)
         if len(rows) and len(rows) != rows["tick"][-1] + 1 - following:
             raise UserError("replay.capacity: too small to read every tick of the live world")
@@ -165,13 +167,15 @@ def follow_ledger(
 
 
 @contextlib.contextmanager
-def live_run(config: Config, saved: Checkpoint, path: Path) -> Iterator[Runtime]:
+def live_run(
+    config: Config, saved: Checkpoint, path: Path, stop: StopSignal
+) -> Iterator[Runtime]:
     """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
     with state_dir_with(path, saved) as folder:
         values = playing(config).model_dump()
         values["run"]["state_dir"] = folder
         with Runtime(parse_config(values)) as runtime:
-            runtime.wait_ready(BOOT_S)
+            wait_ready(runtime, MonotonicClock(), stop)
             yield runtime
 
 

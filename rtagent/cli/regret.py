@@ -136,7 +136,7 @@ def play_live(
 ) -> Rows:
     """Play on the wall clock; the rows of its ledger, from the first tick on."""
     task = progress.add_task(NAMES["live"], total=count)
-    with live_run(config, saved, path) as runtime:
+    with live_run(config, saved, path, stop) as runtime:
         rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES:

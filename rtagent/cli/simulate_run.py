@@ -143,8 +143,7 @@ def _print(shown: dict[str, Any]) -> None:
         f"{learners} learner{'' if learners == 1 else 's'}: {shown['virtual_s']:.0f} s in "
         f"{shown['took_s']:.1f} s", soft_wrap=True,
     )
-    console.print(
-        f"an inference {max(shown['inference_ms'], shown['injected_latency_ms']):.3g} ms, "
-        f"an update {shown['update_ms']:.3g} ms"
-    )
+    inference_ms = max(shown["inference_ms"], shown["injected_latency_ms"])
+    update = f", an update {shown['update_ms']:.3g} ms" if learners else ""
+    console.print(f"an inference {inference_ms:.3g} ms{update}")
     console.print(plain_table("", "", rows=rows.items()))

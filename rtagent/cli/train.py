@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
     with catch_stop_signals() as stop, own_stdout():
         with Runtime(config) as runtime:
-            _wait_ready(runtime, clock, stop)
+            with stderr().status("starting"):
+                wait_ready(runtime, clock, stop)
             outcome = follow(runtime, goal, clock, stop)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
@@ -147,16 +148,22 @@ def _prepare(out: Path) -> None:
         raise UserError(f"--out {out}: the folder is not empty")
 
 
-def _wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
-    """Wait until the agent acts; a signal to stop before that leaves nothing to write down."""
+def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
+    """Wait until the agent acts; a signal to stop before that leaves nothing to write down.
+
+    Raises:
+        UserError: a process keeps failing, or the agent does not act for too long.
+    """
     deadline = clock.now() + BOOT_S
-    with stderr().status("starting"):
-        while not stop.received:
-            with suppress(TimeoutError):
-                runtime.wait_ready(POLL_S)
-                return
-            if clock.now() > deadline:
-                raise UserError(f"the agent does not act after {BOOT_S:g} s")
+    while not stop.received:
+        with suppress(TimeoutError):
+            runtime.wait_ready(POLL_S)
+            return
+        failure = failure_in(runtime.status())
+        if failure is None and clock.now() > deadline:
+            failure = f"the agent does not act after {BOOT_S:g} s"
+        if failure is not None:
+            raise UserError(failure)
     raise KeyboardInterrupt
 
 

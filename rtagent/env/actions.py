@@ -156,9 +156,11 @@ def actions_for(space: gym.Space[Any]) -> Actions:
     """
     if isinstance(space, gym.spaces.Discrete):
         return DiscreteActions(space)
-    if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return BoxActions(space)
     reason = "expected Discrete or a Box of floats"
+    if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        if np.isfinite([space.low, space.high]).all():
+            return BoxActions(space)
+        reason = "each value needs finite bounds"
     if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
         combinations = math.prod(_sizes(space))
         if combinations <= MOST_COMBINATIONS:

@@ -29,6 +29,7 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, prune, run_folders
 from rtagent.inference.engines import registry
+from rtagent.logs.shortening import current_traceback
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
@@ -114,7 +115,8 @@ def _resumed(
         return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
-            f"{error}; use another --state-dir, or start with --set run.resume=false"
+            f"{error}; use another --state-dir (run.state_dir), or start with --set "
+            "run.resume=false"
         ) from None
 
 
@@ -148,7 +150,10 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
     except UserError as error:
         answer = ("failed", str(error))
     except Exception:
-        answer = ("failed", traceback.format_exc())
+        # Its lines, which name the user's own code, do not fit into the one line of a refusal.
+        traceback.print_exc()
+        reason = current_traceback().splitlines()[-1]
+        answer = ("failed", f"environment and policy cannot be tried out: {reason}")
     pipe.send(answer)
     pipe.close()
     os._exit(0)

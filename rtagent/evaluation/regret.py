@@ -137,7 +137,7 @@ def _episodes(played: Sequence[tuple[float, int]]) -> Episodes:
 def live_episodes(rows: Rows) -> Episodes:
     """The finished episodes of a ledger."""
     ends = np.flatnonzero(rows["flags"])
-    starts = np.append(0, ends[:-1] + 1)
+    starts = np.append(0, ends + 1)[:-1]
     return _episodes([
         (float(rows["reward"][a : b + 1].sum(dtype=np.float64)), int(b + 1 - a))
         for a, b in zip(starts, ends, strict=True)

@@ -6,6 +6,8 @@ A policy, an environment or a library may raise an error of any length, with any
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +45,16 @@ def short_error(text: str) -> str:
         line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]} [...]"
         for line in lines
     )
+
+
+def current_traceback() -> str:
+    """The traceback of the exception that is being handled; its last line is the whole error.
+
+    An event shows the last line, and that of a message of several lines may say nothing: those of
+    CUDA end with how to debug.
+    """
+    error = "".join(traceback.format_exception_only(sys.exception()))
+    return traceback.format_exc().removesuffix(error) + " ".join(error.split())
 
 
 def short_details(details: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -271,11 +270,6 @@ def _check_box(action_space: spaces.Space[Any]) -> None:
     if not isinstance(action_space, spaces.Box):
         raise UserError(
             f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
-        )
-    if not np.isfinite([action_space.low, action_space.high]).all():
-        raise UserError(
-            f"cannot learn actions in {_line(action_space)}: each value needs finite bounds; "
-            "give the environment an action space that has them"
         )
 
 

@@ -15,7 +15,6 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,7 +23,7 @@ from typing import Any, Generic
 from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
+from rtagent.logs.shortening import EVENT_BYTES, current_traceback, short_details, short_error
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
 from rtagent.memory.process_metrics import Own
@@ -196,7 +195,7 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
         say_last(pipe, str(error), boot=True)
         sys.exit(EXIT_USER_ERROR)
     except BaseException:
-        say_last(pipe, traceback.format_exc(), boot=False)
+        say_last(pipe, current_traceback(), boot=False)
         sys.exit(EXIT_FAILED)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+from rtagent.env.actions import Action
 from rtagent.env.gameboy.machine import BUTTON_NAMES
 from rtagent.errors import UserError
 
@@ -27,7 +28,7 @@ class Buttons:
         UserError: an action is no combination of buttons.
     """
 
-    def __init__(self, meanings: Sequence[str], noop: int) -> None:
+    def __init__(self, meanings: Sequence[str], noop: Action) -> None:
         self._sets = [
             frozenset[str]() if meaning == NOTHING else frozenset(meaning.split("+"))
             for meaning in meanings
@@ -35,7 +36,7 @@ class Buttons:
         if not self._sets or any(not each.issubset(BUTTON_NAMES) for each in self._sets):
             shown = ", ".join(meanings) or "not named"
             raise UserError(f"its actions are no buttons of a Game Boy: {shown}")
-        self._noop = noop
+        self._noop = int(noop)
         held = frozenset[str]().union(*self._sets)
         self.names = tuple(name for name in BUTTON_NAMES if name in held)
 

@@ -58,7 +58,7 @@ class Player:
         self._adapter = Adapter(self._env, config)
         self.environment = config.id
         self.action_meanings = self._adapter.action_meanings
-        self.buttons = Buttons(self.action_meanings, int(self._adapter.noop_action))
+        self.buttons = Buttons(self.action_meanings, self._adapter.noop_action)
         self.rate_hz = self._adapter.rate_hz
         self.tape: Tape | None = None
         self._seed: int | None = seed

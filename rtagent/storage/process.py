@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from typing import Any
 
 from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.errors import UserError
-from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
+from rtagent.logs.shortening import EVENT_BYTES, current_traceback, short_details, short_error
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import enter_idle
@@ -140,7 +139,7 @@ def _answer(kind: str, work: Callable[[Progress], Details], pipe: Pipe) -> None:
     except UserError as error:
         answer = "failed", short_error(str(error))
     except Exception:
-        answer = "failed", short_error(traceback.format_exc())
+        answer = "failed", short_error(current_traceback())
     # The supervisor may be gone, or have given up.
     with suppress(OSError):
         pipe.send(answer, LAST_WORDS_S)

@@ -8,11 +8,10 @@ must not hide a mistake in the code, so the error becomes an event, with its tra
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable
 
 from rtagent.clock import Clock
-from rtagent.logs.shortening import short_error
+from rtagent.logs.shortening import current_traceback, short_error
 from rtagent.supervisor.status import Report
 
 REPORT_EVERY_S = 30.0
@@ -32,7 +31,7 @@ class Duties:
         try:
             duty()
         except Exception:
-            self._report_failure(name, short_error(traceback.format_exc()))
+            self._report_failure(name, short_error(current_traceback()))
             return False
         return True
 

@@ -22,6 +22,8 @@ from rtagent.telemetry.event_log import KEYS
 
 STEP_S = 0.1
 GO_AFTER_S = 10.0
+SLIPS_REPORTED_EVERY_S = 10.0
+"""At most; a world whose step is too slow slips several times in a second."""
 
 
 class Loop:
@@ -39,7 +41,7 @@ class Loop:
         self._systemd = systemd
         self._duties = Duties(setup.report, setup.clock)
         self._started = setup.clock.now()
-        self._slips = 0
+        self._slips, self._slips_reported_at = 0, -SLIPS_REPORTED_EVERY_S
         self._refused: UserError | None = None
 
     def run(self) -> None:
@@ -87,7 +89,7 @@ class Loop:
             do("membership", partial(self._update_members, now))
             do("clock", partial(self._start_clock, now))
             do("memory", partial(self._keep_memory, now))
-            do("slips", self._note_slips)
+            do("slips", partial(self._note_slips, now))
         # The status shows a change before its sender hears that it is in force.
         do("status", self._write_status)
         do("saver", parts.saving.poll)
@@ -182,14 +184,14 @@ class Loop:
             self._desired.change(batch_bytes=changes.batch_bytes)
             keeping.give_back(changes)
 
-    def _note_slips(self) -> None:
+    def _note_slips(self, now: float) -> None:
         """Report that the clock gave up on catching up."""
         environment = self._world.metrics.environment
         slips = environment.slips
-        if slips != self._slips:
+        if slips != self._slips and now - self._slips_reported_at >= SLIPS_REPORTED_EVERY_S:
+            self._slips, self._slips_reported_at = slips, now
             behind_ms = round(environment.slipped_ns / 1e6, 1)
             self._report.event("slip", source="environment", slips=slips, slipped_ms=behind_ms)
-        self._slips = slips
 
     def _write_status(self) -> None:
         children = list(self._children)

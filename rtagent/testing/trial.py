@@ -67,7 +67,8 @@ class Trial:
         """Do the whole trial; errors are findings."""
         try:
             self._run()
-        except Exception as error:
+        except BaseException as error:
+            # An environment may also call `sys.exit`.
             reason = next(iter(str(error).splitlines()), "no reason given")
             self.found.error = f"{self._call} raised {type(error).__name__}: {reason}"
         return self.found
@@ -211,15 +212,16 @@ class Trial:
     def _note(self, world: World, fault: EnvironmentFault | None) -> None:
         """Inspect what was returned; note a fault in its own words if it has no other."""
         found, faults = self.found, self._faults
-        before = found.spaces.total() + found.rewards.total()
+        others, rewards = found.spaces.total(), found.rewards.total()
+        not_finite = found.spaces[NOT_FINITE]
         inspect(world.env, found)
         self._faults = world.adapter.faults
-        if found.spaces.total() + found.rewards.total() > before:
+        if found.rewards.total() > rewards or found.spaces[NOT_FINITE] > not_finite:
             return
         if isinstance(fault, NotFinite) or self._faults > faults:
-            # Infinity may be within the bounds of a space, but a network cannot use it.
+            # Infinity may be within the bounds of a space, and NaN in an array of a wrong type.
             found.spaces[NOT_FINITE] += 1
-        elif fault is not None:
+        elif fault is not None and found.spaces.total() == others:
             found.spaces[str(fault)] += 1
 
     def _next(self, call: str, found: Findings | None = None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rtagent.config import EnvConfig
 from rtagent.testing.findings import Findings
+from rtagent.testing.observing import NOT_FINITE
 from rtagent.testing.report import Check, Verdict
 
 SHOWN = 3
@@ -18,6 +19,7 @@ QUIET = 0.25
 """A machine that wakes up later than this share of a tick cannot time a step."""
 
 NOT_REACHED = "not reached"
+NOT_FINITE_ADVICE = "each such tick cuts its episode short; find where it comes from"
 
 Judged: TypeAlias = "tuple[Verdict, str] | tuple[Verdict, str, str]"
 """The end of a `Check`."""
@@ -87,17 +89,12 @@ def _spaces(found: Findings) -> Judged:
     if found.outside_bounds and not found.spaces:
         told = f"values outside the bounds of the space ({found.outside_bounds} times)"
         return "warn", told, "pictures are clipped, vectors are not; widen the space"
-    return _problems(
-        found, found.spaces, "every observation is in its space",
-        "widen the space, or convert the observation",
-    )
+    advice = NOT_FINITE_ADVICE if NOT_FINITE in found.spaces else "convert the observation"
+    return _problems(found, found.spaces, "every observation is in its space", advice)
 
 
 def _rewards(found: Findings) -> Judged:
-    return _problems(
-        found, found.rewards, "all finite numbers",
-        "each such tick cuts its episode short; find where it comes from",
-    )
+    return _problems(found, found.rewards, "all finite numbers", NOT_FINITE_ADVICE)
 
 
 def _episode_ends(found: Findings) -> Judged:
@@ -187,7 +184,7 @@ def _told(problems: Counter[str]) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1.0 else f"{seconds * 1e3:.0f} ms"
 
 
 def _round_down(value: float) -> float:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+from rtagent.cli.evaluate import follow_ledger
+from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
+from rtagent.errors import UserError
 from rtagent.evaluation.process import Played
 from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
@@ -110,3 +115,13 @@ def test_a_policy_that_is_told_what_is_pending_wants_the_live_world(
     said = refused("evaluate", str(path), "--live", "--set", "env.pending_actions=2")
     assert "3 pending actions" in said
     assert "2 pending actions" in said
+
+
+def test_a_live_world_that_keeps_failing_is_not_waited_for() -> None:
+    role = {"name": "environment", "role": "environment", "state": "failed", "last_error": "gone"}
+    ledger = SimpleNamespace(newest=-1, read=lambda *ticks: np.zeros(0))
+    runtime: Any = SimpleNamespace(
+        world=SimpleNamespace(ledger=ledger), status=lambda: {"roles": [role]}
+    )
+    with pytest.raises(UserError, match="environment has failed: gone"):
+        follow_ledger(runtime, 1, 0.3, StopSignal(), lambda: None)

@@ -215,6 +215,12 @@ def test_an_agent_that_never_acts(run: Run, runtime: FakeRuntime) -> None:
     assert "the agent does not act after 120 s" in run("train", "--seconds", "3").err
 
 
+def test_an_agent_that_fails_before_it_acts(run: Run, runtime: FakeRuntime) -> None:
+    runtime.ready = False
+    learner_failed(runtime)
+    assert "rtagent: learner 0 has failed: ValueError: boom" in run("train", "--seconds", "3").err
+
+
 def broken(runtime: FakeRuntime) -> None:
     raise UserError("the memory is gone")
 

@@ -163,6 +163,7 @@ def test_what_the_ledger_says() -> None:
     assert regret.recorded_delays(rows).tolist() == [2, 2, 2, 2, 2, 3, 4, 1]
     found = regret.live_episodes(rows)
     assert (found.returns.tolist(), found.ticks.tolist()) == ([6, 15], [3, 3])
+    assert len(regret.live_episodes(rows[:2]).returns) == 0
     with pytest.raises(UserError, match="no action came in time"):
         regret.recorded_delays(rows[:2])
 

@@ -14,6 +14,7 @@ from rtagent.logs.shortening import (
     ERROR_LINES,
     LINE_CHARACTERS,
     MOST_NAMES,
+    current_traceback,
     short_details,
     short_error,
     short_text,
@@ -49,6 +50,15 @@ def test_an_error_keeps_its_name_however_long_its_message() -> None:
     assert (first, where) == ("Traceback (most recent call last):", "  somewhere")
     assert last.startswith("ValueError: xxx")
     assert len(last) < LINE_CHARACTERS + 10
+
+
+def test_the_last_line_of_a_traceback_is_the_whole_error() -> None:
+    try:
+        raise ValueError("no\nmotor\n")
+    except ValueError:
+        lines = current_traceback().splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-2:] == ['    raise ValueError("no\\nmotor\\n")', "ValueError: no motor"]
 
 
 def test_an_error_of_many_lines_keeps_the_first_and_the_last() -> None:

@@ -160,6 +160,7 @@ def test_the_built_in_games_have_demonstrations_alone(tmp_path: Path) -> None:
         player.close()
 
 
-def test_what_has_no_buttons_is_refused() -> None:
-    with pytest.raises(UserError, match=r"env\.id = CartPole-v1: its actions are no buttons"):
-        open_player(EnvConfig(id="CartPole-v1"), 1, demonstrates=True)
+@pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1"])
+def test_what_has_no_buttons_is_refused(world: str) -> None:
+    with pytest.raises(UserError, match=rf"env\.id = {world}: its actions are no buttons"):
+        open_player(EnvConfig(id=world), 1, demonstrates=True)

@@ -20,7 +20,7 @@ class Played:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        clock = VirtualClock()
+        self.clock = clock = VirtualClock()
         report: Any = SimpleNamespace(
             event=lambda kind, **details: self.told.append(kind), write=lambda *ignored: None
         )
@@ -59,3 +59,13 @@ def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     played.loop._step()
     assert played.told == ["stopping"]
     assert played.child.state is State.STOPPED
+
+
+def test_a_world_that_slips_all_the_time_says_so_now_and_then() -> None:
+    played = Played()
+    environment = played.loop._world.metrics.environment
+    for _ in range(25):
+        environment.slips += 3
+        played.loop._note_slips(played.clock.now())
+        played.clock.advance(1.0)
+    assert played.told == ["slip"] * 3

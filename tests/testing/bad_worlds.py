@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -87,6 +88,14 @@ class TooLarge(Endless):
     worst = 1e300
 
 
+class WrongTypeAndNan(Endless):
+    worst = np.nan
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+
 class Unseeded(Honest):
     def see(self) -> Any:
         return np.random.default_rng().normal(0.0, 1.0, 3).astype(np.float32)
@@ -146,6 +155,17 @@ class BadSpace(Honest):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = gym.spaces.Text(3)  # type: ignore[assignment]
+
+
+class Boundless(Honest):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-np.inf, np.inf, (2,))  # type: ignore[assignment]
+
+
+class Leaves(Honest):
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        sys.exit("no robot")
 
 
 class CloseRaises(Honest):

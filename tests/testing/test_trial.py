@@ -59,13 +59,17 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
     (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
     (bad_worlds.Endless, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
     (bad_worlds.TooLarge, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
+    (bad_worlds.WrongTypeAndNan, "spaces", "fail",
+     r"float64 \(3,\), where float32 .*; values that are not finite \(\d+ times\)$"),
     (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
     (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
     (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
+    (bad_worlds.Leaves, "errors", "fail", r"^step\(\) raised SystemExit: no robot$"),
     (bad_worlds.CloseRaises, "errors", "fail", r"close\(\) raised OSError"),
     (bad_worlds.Undeclared, "noop", "warn", "action 0: 20 ticks"),
     (bad_worlds.HarmfulNoop, "noop", "fail", "1 ticks"),
     (bad_worlds.BadSpace, "usable", "fail", "cannot act in Text"),
+    (bad_worlds.Boundless, "usable", "fail", r"cannot act in Box\(-inf, .*needs finite bounds"),
 ])
 def test_each_fault_is_found(make: Any, name: str, verdict: str, told: str) -> None:
     checks = verdicts(make)

@@ -395,8 +395,3 @@ class Simulator:
         del self._clients[client.sock.fileno()]
         self._selector.unregister(client.sock)
         client.sock.close()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; OSError if the address cannot be had."""
-    return socket.create_server((host, port))

@@ -56,19 +56,17 @@ class GameBoy(Machine):
     """One running machine; a process can hold one at a time.
 
     Args:
-        rom: the cartridge's image, or the file that holds it.
+        image: the cartridge.
 
     Raises:
         RuntimeError: this process runs a Game Boy already.
         ValueError: the image is not a cartridge.
-        OSError: the file cannot be read.
     """
 
     ram: Ram
 
-    def __init__(self, rom: bytes | Path) -> None:
+    def __init__(self, image: bytes) -> None:
         super().__init__()
-        image = rom if isinstance(rom, bytes) else rom.read_bytes()
         # An emulator without references still counts until it is collected.
         gc.collect()
         self._emulator: Any = _start(image)

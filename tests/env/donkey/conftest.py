@@ -1,6 +1,7 @@
 """Simulators in threads, and their clients."""
 
 import json
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import pytest
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey import connection
 from rtagent.env.donkey.environment import DonkeyCar
-from rtagent.env.donkey.server import Simulator, listen
+from rtagent.env.donkey.server import Simulator
 from tests.conftest import open_descriptors
 
 from .fake_simulator import FakeSimulator
@@ -22,7 +23,8 @@ COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
 @contextmanager
 def serving(port=0, **options):
     """A simulator that serves in a thread until the block ends."""
-    simulator = Simulator(listen("127.0.0.1", port), MonotonicClock(), **{"fps": 60.0, **options})
+    listener = socket.create_server(("127.0.0.1", port))
+    simulator = Simulator(listener, MonotonicClock(), **{"fps": 60.0, **options})
     stop = threading.Event()
     thread = threading.Thread(target=simulator.run, args=(lambda: not stop.is_set(),), daemon=True)
     simulator.at = simulator.address

@@ -15,7 +15,7 @@ from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.env.donkey import server, session
 from rtagent.env.donkey.camera import Camera
 from rtagent.env.donkey.protocol import LONGEST_FROM_CLIENT
-from rtagent.env.donkey.server import HALF_LIFE_S, HEAVY_FOR_S, Client, Simulator, listen
+from rtagent.env.donkey.server import HALF_LIFE_S, HEAVY_FOR_S, Client, Simulator
 from rtagent.env.donkey.session import Session
 from tests.conftest import eventually
 
@@ -121,7 +121,7 @@ def at_work():
 
         def made(count):
             clock = VirtualClock()
-            served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
+            served = Simulator(socket.create_server(("127.0.0.1", 0)), clock, worked=clock.now)
             sock = ends.enter_context(socket.socket())
             clients = [Client(sock, Session(), 0.0) for _ in range(count)]
             served._clients = dict(enumerate(clients))
@@ -186,7 +186,7 @@ def test_one_client_alone_never_rests(at_work):
 
 def test_one_client_says_much_and_the_others_are_heard(monkeypatch):
     monkeypatch.setattr(server, "SLICE_S", 0.0)
-    served = Simulator(listen("127.0.0.1", 0), MonotonicClock())
+    served = Simulator(socket.create_server(("127.0.0.1", 0)), MonotonicClock())
     with socket.create_connection(served.address) as loud, socket.socket() as quiet:
         loud.sendall(500 * asked("control", steering=0, throttle=0, brake=1))
         quiet.connect(served.address)
@@ -266,7 +266,7 @@ def test_no_descriptor_left_for_a_client_is_no_end():
 
 def test_who_makes_room_as_it_says_something_is_no_end():
     clock = VirtualClock()
-    listener = listen("127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0))
     simulator = Simulator(listener, clock, most_clients=1)
     with socket.create_connection(simulator.address) as quiet:
         simulator.turn()

@@ -51,7 +51,7 @@ def test_a_cartridge_that_does_not_boot_is_one_clear_line_and_makes_room(game, m
     monkeypatch.setattr(Rom, "read", lambda self: image[:0x150] + bytes(len(image) - 0x150))
     with pytest.raises(UserError, match="expected 0x5a at 0xc000 within 120 frames"):
         game()
-    GameBoy(rom.path).close()
+    GameBoy(rom.path.read_bytes()).close()
 
 
 def test_a_game_that_does_not_start_is_one_clear_line(monkeypatch, rom):
@@ -59,4 +59,4 @@ def test_a_game_that_does_not_start_is_one_clear_line(monkeypatch, rom):
     monkeypatch.setattr(environment, "read_manifest", lambda folder: deaf)
     with pytest.raises(UserError, match="expected 0x1 at 0xc0ff within 120 frames"):
         Starfall()
-    GameBoy(rom.path).close()
+    GameBoy(rom.path.read_bytes()).close()

@@ -25,7 +25,7 @@ from tests.cartridges import REWARDS, ROM
 
 @pytest.fixture
 def machine() -> Iterator[GameBoy]:
-    running = GameBoy(ROM)
+    running = GameBoy(ROM.read_bytes())
     for _ in range(BOOT_FRAMES):
         running.step()
     yield running
