@@ -20,7 +20,7 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import plain_table, progress_bar, report, stdout
-from rtagent.cli.placement import run_placement
+from rtagent.cli.plan_placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
