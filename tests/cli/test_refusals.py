@@ -42,6 +42,8 @@ REFUSED = [
       for command in ("plan", "profile")),
     ("plan --set policy.remote=ws://there:1 --set learning.processes=0", "no network here"),
     ("plan --picture plan.png", "give --placement, too"),
+    ("plan --placement --picture plan.gif", "--picture plan.gif: the name must end in"),
+    ("plan --placement --picture none/plan.png", "--picture none/plan.png: cannot be written"),
     ("profile --batch-size 0", "--batch-size 0: must be 1 to 65536"),
     ("profile --set policy.network=wormhole", "policy.network"),
     ("play .", "no checkpoint in it"),
