@@ -79,6 +79,7 @@ REFUSED = [
     ("simulate --env CartPole-v1 --seconds nan", "--seconds nan: must be a number, at most 86400"),
     ("simulate --env CartPole-v1 --update-ms 0", "--update-ms 0: must be above 0, at most 3600000"),
     ("simulate --env CartPole-v1 --policy absent", "absent: no such checkpoint"),
+    (f"simulate --env CartPole-v1 --seconds 1 --save {ROM}/x", f"--save {ROM}/x: Not a dir"),
     ("simulate --env CartPole-v1 --policy x --save y", "--save: a checkpoint that plays learns"),
     ("simulate --env Nowhere-v7", "Nowhere-v7"),
     ("simulate --env CartPole-v1 --set inference.processes=auto", "inference.processes = 'auto'"),
