@@ -2,7 +2,8 @@
 
 A command's module is imported when the command is chosen, so that `rtagent status` does not wait
 for what `rtagent plan` needs. Each module has `add_arguments(parser)`, which declares the options,
-and `run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
+and `run(args)`, which returns the exit code, or raises `UserError` for what the user can mend. The
+parts of a command have its name before their own: `doctor_memory.py` belongs to `doctor.py`.
 """
 
 from __future__ import annotations

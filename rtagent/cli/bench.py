@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rtagent.cli import ratchet
+from rtagent.cli import bench_ratchet
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, report, stdout
 from rtagent.errors import UserError
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.write and not args.check:
         raise UserError("bench --write: goes with --check")
     if args.check:
-        return ratchet.check(CHECKOUT / RATCHET, args.name, _measure, args)
+        return bench_ratchet.check(CHECKOUT / RATCHET, args.name, _measure, args)
     if args.name is None:
         list_scripts(args, scripts, "benchmark", "what it measures")
         return 0

@@ -8,7 +8,9 @@ from dataclasses import asdict
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from rtagent.cli.checks import CHECKS, jitter, state_directory
+from rtagent.cli.doctor_machine import CHECKS, jitter, state_directory
+from rtagent.cli.doctor_remote import remote_policy
+from rtagent.cli.doctor_wake_up import cpu_sleep, wake_ups
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.options import (
     add_config_options,
@@ -18,9 +20,7 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import progress_bar, report
-from rtagent.cli.remote_checks import remote_policy
 from rtagent.cli.verdicts import show
-from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
 from rtagent.errors import UserError
 from rtagent.testing.report import Check
 

@@ -22,7 +22,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
-from rtagent.cli.film import Film
+from rtagent.cli.evaluate_film import Film
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals

@@ -27,7 +27,7 @@ POLL_S = 1.0
 PAGE = 100
 LONGEST = 200
 """Characters of an event's details; `--json` shows all of them."""
-_COMMON = ("id", "at", "uptime_s", "kind", "source")
+_COMMON = ("id", "at", "uptime_s", "kind", "source", "level")
 _LINE = "{:<20}  {:<22}  {:<14}  {}"
 _STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
 

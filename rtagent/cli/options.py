@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 
 LONGEST_S = 3600.0
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def add_config_options(parser: argparse.ArgumentParser, default: str = "the built-in game") -> None:
@@ -45,6 +48,27 @@ def check_seconds(seconds: float, longest: float = LONGEST_S) -> None:
     """
     if not 0.0 < seconds <= longest:
         raise UserError(f"--seconds {seconds:.12g}: must be above 0, at most {longest:.12g}")
+
+
+def add_picture_option(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """`--picture FILE`."""
+    parser.add_argument(
+        "--picture", metavar="FILE", type=Path, help=f"{meaning}, .png, .svg or .pdf"
+    )
+
+
+def check_picture(path: Path | None) -> None:
+    """Refuse a `--picture` that could not be drawn, before what it shows is measured.
+
+    Raises:
+        UserError: its name does not end as a picture's, or it has no folder to be written to.
+    """
+    if path is None:
+        return
+    if path.suffix not in PICTURES:
+        raise UserError(f"--picture {path}: the name must end in {', '.join(PICTURES)}")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"--picture {path}: cannot be written")
 
 
 def check_between(option: str, value: float, least: float, most: float, unit: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from rtagent.cli.forward_time import ForwardTimes, measure
 from rtagent.cli.options import (
     add_config_options,
     add_json_option,
+    add_picture_option,
     add_seconds_option,
     check_seconds,
     config_of,
 )
 from rtagent.cli.output import plain_table, progress_bar, report, stdout
-from rtagent.cli.placement import run_placement
+from rtagent.cli.plan_placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--placement", action="store_true",
         help="plan a learning step instead: which of its parts runs on which core, how precisely",
     )
-    parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="with --placement: draw that plan as a PNG"
-    )
+    add_picture_option(parser, "with --placement: draw that plan")
     add_json_option(parser)
 
 

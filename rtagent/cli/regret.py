@@ -17,9 +17,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate import follow_ledger, live_run
-from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
+from rtagent.cli.options import (
+    add_json_option,
+    add_picture_option,
+    add_seconds_option,
+    check_between,
+    check_picture,
+    check_seconds,
+)
 from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
-from rtagent.cli.regret_picture import check_picture, draw
+from rtagent.cli.regret_picture import draw
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -57,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--states", metavar="N", type=int, default=200,
         help="states to clone for the predictability (200); 0: none")
     add("--clones", metavar="K", type=int, default=16, help="clones of each state (16)")
-    add("--picture", metavar="FILE", type=Path, help="draw bars with intervals, .png, .svg or .pdf")
+    add_picture_option(parser, "draw bars with intervals")
     add_json_option(parser)
 
 
@@ -67,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
     check_between("states", args.states, 0, 100_000)
     check_between("clones", args.clones, 2, 10_000)
     check_seconds(args.seconds)
-    if args.picture is not None:
-        check_picture(args.picture)
+    check_picture(args.picture)
     path, saved, config = checkpoint_of(args)
     if config.env.pending_actions:
         raise UserError(

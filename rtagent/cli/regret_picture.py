@@ -9,18 +9,6 @@ from typing import Any
 
 from rtagent.errors import UserError
 
-ENDINGS = (".png", ".svg", ".pdf")
-
-
-def check_picture(path: Path) -> None:
-    """Refuse a file name that does not end as a picture's.
-
-    Raises:
-        UserError: it does not.
-    """
-    if path.suffix not in ENDINGS:
-        raise UserError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
-
 
 def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
     """Draw the result of the command.

@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--seconds {args.seconds:g}: must be above 0")
     inference_s, update_s = (_seconds(args, name) for name in ("inference_ms", "update_ms"))
     config, policy = _configured(args)
+    if args.save is not None:
+        _prepare(args.save)
     clock = MonotonicClock()
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
@@ -81,6 +83,14 @@ def run(args: argparse.Namespace) -> int:
         )
     report(args, _document(config, policy, found, clock.now() - began), _print)
     return 0
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder of the checkpoint before the run, so that an error comes in time."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--save {folder}: {error.strerror}") from None
 
 
 def _seconds(args: argparse.Namespace, name: str) -> float | None:

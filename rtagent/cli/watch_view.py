@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rtagent.cli.events import details_of
-from rtagent.cli.lanes import lane, ruler
 from rtagent.cli.output import UNKNOWN, known
+from rtagent.cli.watch_lanes import lane, ruler
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.acting import Inference

@@ -1,4 +1,4 @@
-"""The log levels of events. `service/static/sentences.js` has the same lists."""
+"""The log levels of events."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def level_of(kind: str) -> int:
     if kind in GRAVE:
         return logging.ERROR
     return logging.WARNING if kind in NOTABLE else logging.INFO
+
+
+def level_name(kind: str) -> str:
+    """The same in a word: error, warning or info."""
+    return logging.getLevelName(level_of(kind)).lower()

@@ -19,7 +19,7 @@ LOW_PRECISION = "//"
 
 
 def draw(path: Path, title: str, placement: Placement) -> None:
-    """Write the picture of a plan as a PNG file.
+    """Write the picture of a plan to a file.
 
     Hatched parts do not run in float32; parts with a black edge lie on the critical path.
 

@@ -183,7 +183,12 @@ class StatsReader:
             taus.append(latencies)
             workers.append(acting.InferenceWorker(
                 id=role["index"], pid=role["pid"], state=role["state"], restarts=role["restarts"],
-                inferences=record.inferences, weights_version=record.weights_version,
+                inferences=record.inferences,
+                # A policy server does not say which weights it has.
+                weights_version=(
+                    record.weights_version
+                    if record.inferences and record.weights_version >= 0 else None
+                ),
                 latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
                 takeover_us=(
                     record.takeover_ns / record.inferences / 1e3 if record.inferences else None
@@ -269,7 +274,7 @@ class StatsReader:
                 learning.LearnerWorker(
                     index=role["index"], pid=role["pid"], state=role["state"],
                     restarts=role["restarts"], applied=records[role["index"]].applied,
-                    update_ms=records[role["index"]].update_ns / 1e6,
+                    update_ms=records[role["index"]].update_ns / 1e6 or None,
                 )
                 for role in _roles(status, "learner")
             ],

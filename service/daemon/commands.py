@@ -64,7 +64,7 @@ class CommandChannel:
             UserError: the supervisor refused; its one line says why.
             BackendLate: no reply in time, or the change is not in force in time.
             BackendBusy: the supervisor does not read; the command was not sent.
-            BackendGone: there is no supervisor any more.
+            BackendGone: there is no supervisor any more; it may have carried the command out.
         """
         reply: Future[dict[str, Any]] = Future()
         with self._lock:
@@ -113,7 +113,10 @@ class CommandChannel:
                 waiting = list(self._unanswered.values())
                 self._unanswered.clear()
             for reply in waiting:
-                reply.set_exception(BackendGone("the supervisor went away before it answered"))
+                reply.set_exception(BackendGone(
+                    "the supervisor went away before it answered; it is not known whether this was "
+                    "done"
+                ))
 
     def _deliver(self, message: dict[str, Any]) -> None:
         with self._lock:

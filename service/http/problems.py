@@ -149,14 +149,21 @@ async def _answer(connection: Any, error: Exception) -> Any:
 
 def _from_validation(found: Sequence[Any]) -> Problem:
     if any(item["type"] == "json_invalid" for item in found):
-        return Problem(400, "the body is not valid JSON", kind="malformed")
+        return _malformed()
     errors = [_describe(item) for item in found]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return Problem(422, _sentence(errors[0]) + more, kind="invalid-value", errors=errors)
 
 
+def _malformed() -> Problem:
+    return Problem(400, "the body is not valid JSON", kind="malformed")
+
+
 async def _from_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        # FastAPI raises it for a body that json.loads refuses with another error than JSON's own.
+        return _malformed().response()
     path = request.url.path
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 404:

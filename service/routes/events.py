@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
+from rtagent.logs.event_levels import level_name
 from service.http.answers import json_answer
 from service.routes.context import AppContext
 from service.routes.openapi import described
@@ -27,7 +28,7 @@ class Event(BaseModel):
         extra="allow",
         json_schema_extra={"examples": [{
             "id": 12, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.25, "kind": "set",
-            "source": "inference", "by": "http", "before": {"processes": 2},
+            "source": "inference", "level": "info", "by": "http", "before": {"processes": 2},
             "after": {"processes": 4},
         }]},
     )
@@ -40,6 +41,7 @@ class Event(BaseModel):
     kind: str = described("What: set, restarted, failed, checkpoint and others.", "set")
     source: str | None = described(
         "The process, or the section of the settings; null: the whole daemon.", "inference")
+    level: Literal["info", "warning", "error"] = described("How bad it is.", "info")
 
 
 class Events(BaseModel):
@@ -67,8 +69,8 @@ class Selection(BaseModel):
 @router.get("/events", response_model=Events, summary="What happened")
 async def events(context: AppContext, wanted: Annotated[Selection, Query()]) -> Response:
     """Restarts, rescalings, checkpoints, changed settings and the rest, newest first."""
-    return json_answer(
-        await to_thread.run_sync(
-            context.backend.events, wanted.limit, wanted.before, tuple(wanted.kind)
-        )
+    found = await to_thread.run_sync(
+        context.backend.events, wanted.limit, wanted.before, tuple(wanted.kind)
     )
+    leveled = [{**event, "level": level_name(event["kind"])} for event in found["events"]]
+    return json_answer({**found, "events": leveled})

@@ -30,7 +30,8 @@ REASONS = {
     426: "This is a WebSocket.",
     429: "Too many logins have failed from this address.",
     500: "The service failed; its log says why.",
-    503: "The daemon cannot do this at present.",
+    503: "The daemon cannot do this at present; if it ended meanwhile (`supervisor-gone`), it is "
+    "not known whether this was done.",
     504: "Sent to the daemon, but not in force in time; it may still come into force "
     "(`not-in-force`). Or the daemon does not answer, and nothing was sent (`no-answer`).",
 }

@@ -22,8 +22,10 @@ export class Delays {
     this.newest = -1;
   }
 
-  // Takes the ticks that are newer than those it has seen.
+  // Takes the ticks that are newer than those it has seen. Behind a gap, as a hidden page leaves it,
+  // it begins anew: what it has is not of the newest ticks any more.
   add(ticks) {
+    if (ticks.tick[0] > this.newest + 1) this.clear();
     for (let i = 0; i < ticks.tick.length; i += 1) {
       if (ticks.tick[i] <= this.newest) continue;
       this.newest = ticks.tick[i];

@@ -3,7 +3,7 @@
 import { exact, plain, plural, shown } from "./format.js";
 import { decisionReason } from "./horizon.js";
 
-const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source"]);
+const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source", "level"]);
 const lastLine = (text) => String(text ?? "").trim().split("\n").at(-1);
 const seconds = (value) => shown(value, "seconds");
 const bytes = (value) => (value === null || value === undefined ? "no limit" : shown(value, "bytes"));
@@ -78,15 +78,7 @@ const SENTENCES = {
   events_kept_again: () => "Events are written to the disk again",
 };
 
-const GRAVE = new Set([
-  "failed", "checkpoint_failed", "checkpoint_corrupt", "run_record_failed", "out_of_memory", "memory",
-  "memory_budget_exceeded", "recording_failed", "events_not_kept", "internal_error",
-]);
-const NOTABLE = new Set([
-  "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
-  "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
-  "remote_lost", "rollout_lost",
-]);
+const LEVELS = { error: "bad", warning: "watch" };
 
 const MARKED = {
   set: (e) => changes(e),
@@ -101,10 +93,7 @@ const MARKED = {
 
 export const sentence = (event) => (SENTENCES[event.kind] ?? generic)(event);
 
-export function level(event) {
-  if (GRAVE.has(event.kind)) return "bad";
-  return NOTABLE.has(event.kind) ? "watch" : "none";
-}
+export const level = (event) => LEVELS[event.level] ?? "none";
 
 // The label of a chart's marker; null: charts do not mark this event.
 export const markerLabel = (event) => MARKED[event.kind]?.(event) ?? null;

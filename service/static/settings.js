@@ -24,9 +24,11 @@ export async function send(method, path, content, ifMatch) {
   const { status, body, etag } = answer;
   if (status < 300 && body) return { result: body, etag };
   if (status === 412) return { stale: true };
-  // A service that failed on the request cannot know, nor can a proxy that answers in its place.
-  if (status === 500 || !body?.type) return { unknown: true };
-  return body.type.endsWith(":not-in-force") ? { late: body.detail } : { refused: body.detail };
+  const kind = body?.type?.split(":").at(-1);
+  // A service that failed on the request or has lost the supervisor cannot know, nor can a proxy
+  // that answers in its place.
+  if (!kind || status === 500 || kind === "supervisor-gone") return { unknown: true };
+  return kind === "not-in-force" ? { late: body.detail } : { refused: body.detail };
 }
 
 export class Settings {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli import bench, main, ratchet
-from rtagent.cli.ratchet import Record
+from rtagent.cli import bench, bench_ratchet, main
+from rtagent.cli.bench_ratchet import Record
 from tests.cli.conftest import Refused, Run
 
 ECHO = '''"""Says what it was told.
@@ -61,7 +61,7 @@ def test_runs_one(
 
 @pytest.mark.process
 def test_a_benchmark_that_prints_no_json_has_no_figures(refused: Refused, checkout: Path) -> None:
-    ratchet.write(checkout / bench.RATCHET, [Record("a", "echo", (), ("a",), "more", 0.0)])
+    bench_ratchet.write(checkout / bench.RATCHET, [Record("a", "echo", (), ("a",), "more", 0.0)])
     assert "echo ended with 3 and no JSON" in refused("bench", "--check")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli import checks, doctor, memory_checks
+from rtagent.cli import doctor, doctor_machine, doctor_memory
 from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
@@ -55,8 +55,8 @@ def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
     def hidden() -> list[Level]:
         raise UserError("/proc/meminfo does not say it: mount /proc")
 
-    monkeypatch.setattr(memory_checks, "memory_levels", hidden)
-    monkeypatch.setattr(doctor, "CHECKS", (memory_checks.memory, checks.python))
+    monkeypatch.setattr(doctor_memory, "memory_levels", hidden)
+    monkeypatch.setattr(doctor, "CHECKS", (doctor_memory.memory, doctor_machine.python))
     monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
     done = run("doctor", "--json")
     assert done.code == 1
@@ -81,12 +81,12 @@ def test_the_jitter_tells_how_far_it_is() -> None:
 
 
 def test_gpus_are_named_and_torch_must_be_built_for_them(tmp_path: Path) -> None:
-    assert checks.gpus(tmp_path).found.startswith("none")
+    assert doctor_machine.gpus(tmp_path).found.startswith("none")
     for number, name in enumerate(("NVIDIA H100", "NVIDIA L4")):
         file = tmp_path / f"driver/nvidia/gpus/0000:0{number}:00.0/information"
         file.parent.mkdir(parents=True)
         file.write_text(f"Model: \t\t {name}\nIRQ:   \t\t 26\n")
-    good, bad = (checks.gpus(tmp_path, torch) for torch in ("2.6.0+cu126", "2.6.0+cpu"))
+    good, bad = (doctor_machine.gpus(tmp_path, torch) for torch in ("2.6.0+cu126", "2.6.0+cpu"))
     assert (good.found, good.verdict) == ("NVIDIA H100, NVIDIA L4", "ok")
     assert bad.verdict == "warn"
     assert bad.advice.endswith("torch==2.6.0")
@@ -94,14 +94,14 @@ def test_gpus_are_named_and_torch_must_be_built_for_them(tmp_path: Path) -> None
 
 def test_what_the_state_directory_holds_and_may_hold(tmp_path: Path) -> None:
     config = parse_config({"run": {"state_dir": str(tmp_path), "keep_runs": 7, "runs_mb": 9}})
-    assert "runs 0 of 7, 0 of 9 MiB" in checks.state_directory(config).found
+    assert "runs 0 of 7, 0 of 9 MiB" in doctor_machine.state_directory(config).found
     for name in ("runs/0000000a", "runs/0000000b", "checkpoints", "replay"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "runs" / "0000000a" / "events.jsonl").write_bytes(bytes(3 << 20))
     name = "checkpoint-000001-000000000700.safetensors"
     (tmp_path / "checkpoints" / name).write_bytes(bytes(2 << 20))
     (tmp_path / "replay" / "chunk").write_bytes(bytes(1 << 20))
-    check = checks.state_directory(config)
+    check = doctor_machine.state_directory(config)
     assert check.verdict == "ok"
     for part in (str(tmp_path), "runs 2 of 7, 3 of 9 MiB", "checkpoints 1 of 3, 2 of 16384 MiB",
                  "events 16 MiB", "TensorBoard 1024 MiB", "replay 1 MiB"):
@@ -116,8 +116,8 @@ def levels(*available_mib: int) -> list[Level]:
     ("mib", "verdict"), [((100,), "bad"), ((1000,), "warn"), ((8000,), "ok"), ((8000, 100), "bad")],
 )
 def test_memory(monkeypatch: pytest.MonkeyPatch, mib: tuple[int, ...], verdict: str) -> None:
-    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(*mib))
-    check = memory_checks.memory()
+    monkeypatch.setattr(doctor_memory, "memory_levels", lambda: levels(*mib))
+    check = doctor_memory.memory()
     assert check.verdict == verdict
     # It is the tightest that counts.
     assert f"level {min(mib)}" in check.found
@@ -139,11 +139,11 @@ def test_shared_memory_is_reserved_and_given_back(
         assert error is not None
         raise error
 
-    monkeypatch.setattr(memory_checks, "replay_bytes", lambda: 3 << 20)
-    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(*mib))
+    monkeypatch.setattr(doctor_memory, "replay_bytes", lambda: 3 << 20)
+    monkeypatch.setattr(doctor_memory, "memory_levels", lambda: levels(*mib))
     if error is not None:
-        monkeypatch.setattr(memory_checks, "Arena", refuse)
-    check = memory_checks.shared_memory()
+        monkeypatch.setattr(doctor_memory, "Arena", refuse)
+    check = doctor_memory.shared_memory()
     assert check.verdict == verdict
     assert said in check.found
     assert ("memfd_create" in check.advice) == (verdict == "bad")
@@ -161,7 +161,7 @@ def proc(root: Path, files: dict[str, str]) -> Path:
 )
 def test_swap(tmp_path: Path, total: int, free: int, verdict: str) -> None:
     root = proc(tmp_path, {"meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"})
-    assert memory_checks.swap(root).verdict == verdict
+    assert doctor_memory.swap(root).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_swap(tmp_path: Path, total: int, free: int, verdict: str) -> None:
 def test_overcommit(tmp_path: Path, mode: int, promised_mib: int, verdict: str) -> None:
     promised = f"CommitLimit: {8000 << 10} kB\nCommitted_AS: {promised_mib << 10} kB\n"
     root = proc(tmp_path, {"meminfo": promised, "sys/vm/overcommit_memory": f"{mode}\n"})
-    check = memory_checks.overcommit(root)
+    check = doctor_memory.overcommit(root)
     assert check.verdict == verdict
     assert ("vm.overcommit_memory=0" in check.advice) == (verdict == "warn")
 
@@ -189,21 +189,22 @@ def test_overcommit(tmp_path: Path, mode: int, promised_mib: int, verdict: str) 
 ])
 def test_cpu_quota(tmp_path: Path, files: dict[str, str], cgroup: str, found: str) -> None:
     groups = proc(tmp_path / "cgroup", files)
-    check = checks.cpu_quota(groups, proc(tmp_path / "proc", {"self/cgroup": f"{cgroup}\n"}))
+    own = proc(tmp_path / "proc", {"self/cgroup": f"{cgroup}\n"})
+    check = doctor_machine.cpu_quota(groups, own)
     assert check.found.startswith(found)
     assert check.verdict == ("ok" if found == "none" else "warn")
 
 
 def test_no_realtime_permission_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "fifo_permitted", lambda: False)
-    check = checks.realtime_priority()
+    monkeypatch.setattr(doctor_machine, "fifo_permitted", lambda: False)
+    check = doctor_machine.realtime_priority()
     assert check.verdict == "warn"
     assert "rtprio" in check.advice
 
 
 def test_an_old_kernel_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.platform, "release", lambda: "3.10.0-1160.el7")
-    assert checks.operating_system().verdict == "bad"
+    monkeypatch.setattr(doctor_machine.platform, "release", lambda: "3.10.0-1160.el7")
+    assert doctor_machine.operating_system().verdict == "bad"
 
 
 @pytest.mark.parametrize(
@@ -214,4 +215,4 @@ def test_cpu_governor(tmp_path: Path, governors: list[str], verdict: str) -> Non
         folder = tmp_path / f"cpu{number}" / "cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text(f"{governor}\n")
-    assert checks.cpu_governor(tmp_path).verdict == verdict
+    assert doctor_machine.cpu_governor(tmp_path).verdict == verdict

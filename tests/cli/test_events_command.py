@@ -96,7 +96,7 @@ def test_options_reach_the_daemon(run: Run, service: RunningService) -> None:
     assert len(lines(run("events").out)) == events_command.DEFAULT_LIMIT
     shown = run("events", "--limit", "3", "--kind", "set", "--kind", "failed", "--json")
     assert [each["id"] for each in json.loads(shown.out)] == [57, 58, 60]
-    assert json.loads(shown.out)[2] == service.backend.history[0]
+    assert json.loads(shown.out)[2] == {**service.backend.history[0], "level": "info"}
 
 
 def test_nothing_has_happened(run: Run, service: RunningService) -> None:

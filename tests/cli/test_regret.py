@@ -46,6 +46,7 @@ def test_what_cannot_be_measured_is_one_line(refused: Refused, tmp_path: Path) -
         ("--seconds", "0", "--seconds 0: must be above 0"),
         ("--clones", "1", "--clones 1: must be 2 to"),
         ("--picture", "regret.gif", "--picture regret.gif: the name must end in"),
+        ("--picture", "none/regret.png", "--picture none/regret.png: cannot be written"),
         ("--reference", str(tmp_path / "none"), "no such checkpoint"),
     ):
         assert said in refused("regret", str(tmp_path), option, value)

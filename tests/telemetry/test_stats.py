@@ -56,7 +56,10 @@ def test_every_figure_is_there(run: Run) -> None:
 
 
 def test_unknown_is_none_and_never_zero(run: Run) -> None:
+    run.running(1, learner=1)
     figures = run.figures()
+    assert figures.inference["workers"][0]["weights_version"] is None
+    assert figures.learning["workers"][0]["update_ms"] is None
     clock, actions = figures.clock, figures.actions
     for name in ("uptime_s", "rate_hz", "drift_ms", "lateness_us", "step_us", "reset_ms"):
         assert set(numbers(clock[name])) == {None}, name

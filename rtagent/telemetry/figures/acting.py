@@ -177,9 +177,9 @@ class InferenceWorker:
         "Mean time that new weights take of an inference: their adoption, and the part of their "
         "preparation for which the wait before it was too short.", 1.2, US,
         "inference_worker_takeover_seconds", none="no inference yet")]
-    weights_version: Annotated[int, Figure(
+    weights_version: Annotated[int | None, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
-        names=("Weights",))]
+        names=("Weights",), none="no inference yet, or a policy server computes")]
     restarts: Annotated[int, counter(
         "Times the process was replaced.", 0, metric="inference_worker_restarts_total")]
 

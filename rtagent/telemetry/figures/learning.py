@@ -67,9 +67,9 @@ class LearnerWorker:
     state: Annotated[str, Figure("State of the process.", "running")]
     restarts: Annotated[int, counter(
         "Times the process was replaced.", 0, metric="learner_worker_restarts_total")]
-    update_ms: Annotated[float, Figure(
+    update_ms: Annotated[float | None, Figure(
         "Time that its newest update took, without the wait for its turn.", 1.194, MS,
-        "learner_worker_update_seconds")]
+        "learner_worker_update_seconds", none=NO_UPDATE)]
     applied: Annotated[int, counter(
         "Gradients that it has applied.", 2331, metric="learner_worker_applied_total")]
 

@@ -140,10 +140,11 @@ def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: Runnin
 
 PROXY_TIMEOUT = {"status": 504, "body": "<html>", "content_type": "text/html"}
 PROXY_LOGIN = {**PROXY_TIMEOUT, "status": 200}
+GONE = {"status": 503, "json": {"type": "urn:rtagent:problem:supervisor-gone", "detail": "x"}}
 
 
 @pytest.mark.parametrize(
-    "answer", [None, PROXY_TIMEOUT, PROXY_LOGIN, {"status": 500, "json": {"detail": "x"}}]
+    "answer", [None, PROXY_TIMEOUT, PROXY_LOGIN, GONE, {"status": 500, "json": {"detail": "x"}}]
 )
 def test_a_change_without_an_answer_of_the_daemon_is_not_told_as_refused(
     page: Any, running: RunningService, answer: dict[str, Any] | None

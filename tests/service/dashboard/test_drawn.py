@@ -146,6 +146,20 @@ LABELS = """async () => {
 }"""
 
 
+def test_delays_are_those_of_the_newest_ticks_alone(page: Any) -> None:
+    """A hidden page asks for no ticks; those from before are not the newest any more."""
+    counted = page.evaluate("""async () => {
+      const { Delays } = await import('/static/delays.js');
+      const delays = new Delays();
+      const counted = [[7, 8, 9], [8, 9, 10], [11, 12], [50, 51]].map((tick) => {
+        delays.add({ tick, delay: tick.map(() => 2) });
+        return delays.length;
+      });
+      return [...counted, delays.counts[2]];
+    }""")
+    assert counted == [3, 4, 6, 2, 2]
+
+
 def test_labels_of_delays_do_not_touch(page: Any) -> None:
     expect_attribute(page.locator("#delays"), "aria-label", "Delays of the newest")
     assert page.evaluate(LABELS) >= 2

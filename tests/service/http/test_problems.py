@@ -88,6 +88,15 @@ def test_a_parameter_that_does_not_exist_is_refused(
     assert possible in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 20_000, b"9" * 6000])
+def test_every_body_that_is_no_json_is_refused_alike(client: TestClient, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client.patch("/v1/config", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["type"] == "urn:rtagent:problem:malformed"
+    assert answer.json()["detail"] == "the body is not valid JSON"
+
+
 def test_a_path_is_logged_without_control_characters(caplog: Any) -> None:
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("boom")

@@ -29,9 +29,11 @@ def ids(answer: dict[str, Any]) -> list[int]:
 
 def test_newest_first_with_their_details(client: TestClient, backend: Any) -> None:
     change = event(2, "set", by="http", before={"processes": 2}, after={"processes": 4})
-    backend.history = [change, event(1)]
+    died = event(1, "died")
+    backend.history = [change, died]
     answer = client.get("/v1/events")
-    assert answer.json() == {"uptime_s": 301.5, "events": [change, event(1)]}
+    shown = [{**change, "level": "info"}, {**died, "level": "warning"}]
+    assert answer.json() == {"uptime_s": 301.5, "events": shown}
     assert answer.headers["cache-control"] == "no-store"
 
 

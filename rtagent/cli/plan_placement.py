@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.measured_process import OnProgress, in_measured_process
+from rtagent.cli.options import check_picture
 from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.cli.profile import profile_of
 from rtagent.config import Config
@@ -18,6 +19,7 @@ from rtagent.placement.step import Placement, place
 
 def run_placement(args: argparse.Namespace, config: Config) -> int:
     """Profile, plan, measure the plan, and print it."""
+    check_picture(args.picture)
     size = config.learning.batch_size
     placement = place(profile_of(config, size, args.seconds))
     with progress_bar() as progress:
@@ -79,8 +81,8 @@ def _draw(path: Path, placement: Placement) -> None:
     title = f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions"
     try:
         draw(path, f"{title}: {1e-3 * plan.length_us:.1f} ms", placement)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--picture {path}: {error}") from None
+    except OSError as error:
+        raise UserError(f"--picture {path}: {error.strerror}") from None
 
 
 def _print(document: dict[str, Any], placement: Placement) -> None:

@@ -1,8 +1,4 @@
-"""The checks of `rtagent doctor`: each looks at one thing and says what to do about it.
-
-Those of memory are in `memory_checks.py`, those of waking up in `wake_up_checks.py`, those of a
-remote policy in `remote_checks.py`.
-"""
+"""The checks of `rtagent doctor` of the machine: each says what it found, and what to do."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from rtagent.cli.doctor_memory import memory, overcommit, shared_memory, swap
 from rtagent.cli.jitter import Jitter
-from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
 from rtagent.cli.verdicts import judged
 from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.files.pruning import MIB, bytes_in, run_folders

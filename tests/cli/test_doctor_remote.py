@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from rtagent.cli.remote_checks import NAMES, remote_policy
+from rtagent.cli.doctor_remote import NAMES, remote_policy
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from tests.remote.serving import openpi_like, policy_server, served

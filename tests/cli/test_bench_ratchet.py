@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rtagent.cli import bench, ratchet
+from rtagent.cli import bench, bench_ratchet
 from rtagent.cli.bench import find_scripts
-from rtagent.cli.ratchet import Record
+from rtagent.cli.bench_ratchet import Record
 from tests.cli.conftest import Refused, Run
 
 RATIO = Record("ratio", "fast", ("--quick",), ("cases", 0, "ratio"), "more", 0.1, 3.0, 0.2, 0.0)
@@ -23,7 +23,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the benchmarks print now; `runs` has the ones that were run."""
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "fast.py").write_text('if __name__ == "__main__": pass')
-    ratchet.write(tmp_path / bench.RATCHET, [RATIO, LATE, NEW])
+    bench_ratchet.write(tmp_path / bench.RATCHET, [RATIO, LATE, NEW])
     values: dict[str, Any] = {
         "fast": {"cases": [{"ratio": 2.9}], "late": 1.4}, "other": {"value": 7.0}, "runs": [],
     }
@@ -72,7 +72,7 @@ def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
 ) -> None:
     measured["fast"] = [{"cases": [{"ratio": r}], "late": 1.0} for r in (3.4, 3.1, 3.0)]
     assert run("bench", "--check", "--write", "fast").code == 0
-    ratio, late, new = ratchet.read(tmp_path / bench.RATCHET)
+    ratio, late, new = bench_ratchet.read(tmp_path / bench.RATCHET)
     assert (ratio.value, ratio.noise) == (3.1, pytest.approx(0.4))
     assert (late.value, late.noise) == (1.0, 0.5)
     assert ratio.load is not None
@@ -86,6 +86,6 @@ def test_refusals(refused: Refused) -> None:
 
 
 def test_the_committed_ones_are_of_benchmarks_that_there_are() -> None:
-    records = ratchet.read(Path(__file__).parents[2] / bench.RATCHET)
+    records = bench_ratchet.read(Path(__file__).parents[2] / bench.RATCHET)
     assert {each.benchmark for each in records} <= set(find_scripts())
     assert len({each.figure for each in records}) == len(records)

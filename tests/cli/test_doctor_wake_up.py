@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
+from rtagent.cli.doctor_wake_up import cpu_sleep, wake_ups
 from tests.cli.test_doctor import jitter
 
 IN_TIME = {"sleep_p50": 50.0, "sleep_p99": 90.0}

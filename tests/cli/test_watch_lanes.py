@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rtagent.cli.lanes import lane, ruler
+from rtagent.cli.watch_lanes import lane, ruler
 from tests.service.conftest import example_timeline
 
 
