@@ -37,7 +37,7 @@ from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Node, Settings
-from rtagent.cluster.sampled import PLAIN, SampledThere
+from rtagent.cluster.received_shares import COLUMNS, ReceivedShares
 from rtagent.cluster.session import Session
 from rtagent.config_sources import load_config
 from rtagent.learning.replay.batch import empty_batch
@@ -89,11 +89,12 @@ class World84:
         frames, ledger = world.frames, world.ledger
         self._rng = np.random.default_rng(0)
         self.node: Node = ForwardingNode(frames, ledger)
-        source: SampledThere | Mirror = Mirror(config, shapes, VirtualClock())
+        source: ReceivedShares | Mirror = Mirror(config, shapes, VirtualClock())
         if slots is not None:
             replay = Replay(frames, ledger, config.learning, world.priorities)
             self.node = BufferNode(replay, frames, slots, np.random.default_rng(1))
-            source = SampledThere(FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype))
+            store = FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype)
+            source = ReceivedShares(store)
         self._session = Session(1, source, BATCH, SETTINGS.learning_rate, 0.0)
 
     def exchange(self, count: int) -> int:
@@ -147,7 +148,7 @@ def per_transition(alpha: float, batches: int, capacity: int, slots: int | None)
 def whole_bytes() -> float:
     """Bytes of each experience of a batch whose experiences share no frame."""
     batch = empty_batch(blueprint(), BATCH)
-    columns = (*PLAIN, "observations", "next_observations")
+    columns = (*COLUMNS, "observations", "next_observations")
     return len(pack({"seq": 1}, {name: getattr(batch, name).numpy() for name in columns})) / BATCH
 
 

@@ -22,7 +22,7 @@ PLAIN_ROWS = 4096
 
 def begun(config: Config, shapes: Blueprint) -> Trainer:
     """A trainer with random weights."""
-    trainer = Trainer(config, shapes, config.cluster.weights_every)
+    trainer = Trainer(config, shapes)
     trainer.begin(states.begin(flattened(build_network(config, shapes)), 0))
     return trainer
 

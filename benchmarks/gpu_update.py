@@ -45,8 +45,8 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
     batch, learning = random_batch(count), LearningConfig(precision="float32")
     ours = SharedUpdate.private(network_of(width), learning, device=device)
     plain = NaiveUpdate(network_of(width).to(device.device), learning, foreach=None)
-    slope = torch.from_numpy(device.host_memory(ours.slope.shape, np.float32)).zero_()
-    computed = device.beside(slope)
+    gradient = torch.from_numpy(device.host_memory(ours.gradient.shape, np.float32)).zero_()
+    computed = device.beside(gradient)
 
     there = replace(batch, **{
         name: each.to(device.device) for name, each in vars(batch).items()
@@ -54,8 +54,8 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
     })
 
     def copy() -> None:
-        device.fetch(computed, slope)
-        device.upload(slope.numpy())
+        device.fetch(computed, gradient)
+        device.upload(gradient.numpy())
 
     with ThreadPoolExecutor(1) as sender:
         ahead = [sender.submit(device.send, batch)]

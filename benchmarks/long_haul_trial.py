@@ -29,7 +29,7 @@ from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Node, Settings
-from rtagent.cluster.sampled import Floats, SampledThere, joined
+from rtagent.cluster.received_shares import Floats, ReceivedShares, batch_of
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.trainer import Trainer
 from rtagent.config import Config
@@ -37,7 +37,7 @@ from rtagent.config_sources import load_config
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.pace import importance_exponent
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -173,7 +173,7 @@ class Trial:
         self._session = Session(
             1, self._source, setup.batch_size, learning.learning_rate, 0.0
         )
-        self._trainer = Trainer(self.config, shapes, WEIGHTS_EVERY)
+        self._trainer = Trainer(self.config, shapes)
         self._acting = build_network(self.config, shapes)
         self._trainer.begin(states.begin(networks.flattened(self._acting), 0))
         self._version = self._tick = self._episode = 0
@@ -264,7 +264,7 @@ class Trial:
 
     # ---- the link
 
-    def _ends(self, shapes: Blueprint) -> tuple[Node, SampledThere | Mirror, Replay]:
+    def _ends(self, shapes: Blueprint) -> tuple[Node, ReceivedShares | Mirror, Replay]:
         """The node at the edge, the source of batches at the learner, and the only replay."""
         capacity = self.setup.capacity
         if self.setup.architecture == "edge":
@@ -272,7 +272,7 @@ class Trial:
             replay = Replay(self._frames, self._ledger, self.config.learning, priorities)
             node = BufferNode(replay, self._frames, capacity, self._rng)
             store = FrameStore(capacity, tuple(shapes.frame_shape), shapes.frame_dtype)
-            return node, SampledThere(store), replay
+            return node, ReceivedShares(store), replay
         kind = ForwardingNode if self.setup.architecture == "learner" else _AllAtOnce
         mirror = Mirror(self.config, shapes, VirtualClock())
         return kind(self._frames, self._ledger), mirror, mirror.replay
@@ -312,7 +312,7 @@ class Trial:
         columns = share.draw()
         assert columns is not None, "the replay has transitions"
         learning_rate = self.config.learning.learning_rate
-        loss, errors = self._trainer.learn(joined([columns]), learning_rate)
+        loss, errors = self._trainer.learn(batch_of([columns]), learning_rate)
         errors = errors.copy()
         more, arrays = self._source.learned(errors)
         values = {"seq": share.seq, "learned": len(errors), "generated": 0, **more}
@@ -322,8 +322,7 @@ class Trial:
     def _rate(self) -> Floats:
         """Give new transitions of the replay their first priority; returns their errors."""
         replay = self._replay
-        while replay.refresh() >= ROWS_PER_REFRESH:
-            pass
+        replay.catch_up()
         first, stop = replay.index.span
         first, self._rated = max(first, self._rated), stop
         found = [np.empty(0, np.float32)]
@@ -344,5 +343,5 @@ def _config(setup: Setup) -> Config:
         f"learning.batch_size={setup.batch_size}", "learning.algorithm=double-dqn",
         "learning.dueling=true", "learning.n_step=3", "learning.discount=decisions",
         "learning.prioritized=true", "learning.learning_starts=1", "learning.target_period=128",
-        *SETTINGS[setup.world],
+        f"cluster.weights_every={WEIGHTS_EVERY}", *SETTINGS[setup.world],
     ])

@@ -29,7 +29,7 @@ import rtagent
 from benchmarks.experiment import Experiment, Results
 from rtagent.cli.forward_time import measure
 from rtagent.config import GAME_BOY_HZ
-from rtagent.learning.figures import learners_needed
+from rtagent.learning.learners_needed import learners_needed
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE

@@ -24,7 +24,7 @@ from rtagent.cli.plan_placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
-from rtagent.learning.figures import learners_needed
+from rtagent.learning.learners_needed import learners_needed
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
 

@@ -59,7 +59,7 @@ class BufferNode(Node):
     def make(self, count: int, settings: Settings) -> Sent | None:
         if not count:
             return None
-        self._refresh_replay()
+        self._replay.catch_up()
         for _ in range(ATTEMPTS):
             chosen = self._replay.choose(count, self._rng, settings.beta)
             if chosen is None:

@@ -62,7 +62,7 @@ class ForwardingNode(Node):
         stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
             return None
-        self._refresh_replay()
+        self._replay.catch_up()
         rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
         frames, starts, whole = self._ring.read(numbers)
         self._next = stop

@@ -33,7 +33,7 @@ from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.joining import Joining, Welcome, check_same, check_version
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
-from rtagent.cluster.sampled import SampledThere, joined
+from rtagent.cluster.received_shares import ReceivedShares, batch_of
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
@@ -93,9 +93,7 @@ class ClusterLearner:
         check_version(joining)
         with self._training, self._changed:
             if self._first is None or self._trainer is None:
-                self._trainer = Trainer(
-                    joining.config, joining.blueprint, joining.config.cluster.weights_every
-                )
+                self._trainer = Trainer(joining.config, joining.blueprint)
                 self._first = joining
                 if self._folder is not None and self._trainer.restore(self._folder, self._identity):
                     self._published_at = self._clock.now()
@@ -219,7 +217,7 @@ class ClusterLearner:
         if not columns:
             self._answer(parts, counts, {}, NO_ERRORS)
             return False
-        batch = joined(columns)
+        batch = batch_of(columns)
         with self._training:
             started, before = self._clock.now(), trainer.version
             _, errors = trainer.learn(batch, learning_rate)
@@ -249,12 +247,12 @@ class ClusterLearner:
                 return None
             return self._trainer.save(self._folder, self._identity)
 
-    def _source(self, joining: Joining) -> SampledThere | Mirror:
+    def _source(self, joining: Joining) -> ReceivedShares | Mirror:
         """What gives a node's transitions; a replay of the same run is kept."""
         config, shapes = joining.config, joining.blueprint
         if config.cluster.replay == "edge":
             store = FrameStore(joining.slots, tuple(shapes.frame_shape), shapes.frame_dtype)
-            return SampledThere(store)
+            return ReceivedShares(store)
         known = self._nodes.get(joining.node)
         source = None if known is None else known.source
         if isinstance(source, Mirror) and source.made_for == (config, shapes):

@@ -25,11 +25,11 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
-from rtagent.cluster.sampled import PLAIN, Columns
+from rtagent.cluster.received_shares import COLUMNS, Columns
 from rtagent.config import Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
@@ -38,7 +38,7 @@ from rtagent.memory.priorities import Priorities
 
 Errors = Callable[[Batch], Floats]
 
-COLUMNS = (*PLAIN, "observations", "next_observations")
+BATCH_COLUMNS = (*COLUMNS, "observations", "next_observations")
 MOST_MEASURED = 32
 """Number of transitions, at most, from which p_t is computed at once."""
 
@@ -70,7 +70,7 @@ class Mirror:
         self._measured = 0
         self.generated = self.expected = 0
 
-    def take_in(self, message: Message) -> Callable[[], Columns | None] | None:
+    def receive(self, message: Message) -> Callable[[], Columns | None] | None:
         """Store a message's ticks.
 
         Returns:
@@ -122,11 +122,10 @@ class Mirror:
             self._transferred = float(found.mean())
 
     def _draw(self, count: int, beta: float) -> Columns | None:
-        while self.replay.refresh() >= ROWS_PER_REFRESH:
-            pass
+        self.replay.catch_up()
         batch = self.replay.sample(count, self._rng, beta)
         if batch is None:
             return None
         self._drawn, priorities = batch.frames.copy(), self.replay.drawn_priorities
         self._sampled = None if priorities is None else float(priorities.mean())
-        return {name: getattr(batch, name).numpy() for name in COLUMNS}
+        return {name: getattr(batch, name).numpy() for name in BATCH_COLUMNS}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rtagent.cluster.message import Bytes, Message
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.frames import Ints
 
 NOTHING: Ints = np.empty(0, np.int64)
@@ -117,7 +117,7 @@ class Node(ABC):
     @property
     def generated(self) -> int:
         """Transitions that the world has generated since this process began, sent or not."""
-        self._refresh_replay()
+        self._replay.catch_up()
         return self._replay.index.span[1]
 
     def slots_for(self, count: int) -> int:
@@ -146,11 +146,6 @@ class Node(ABC):
         if sent is not None:
             self.counts.samples += int(answer.values["learned"])
         return sent
-
-    def _refresh_replay(self) -> None:
-        """Add to the replay what has happened since the last call."""
-        while self._replay.refresh() >= ROWS_PER_REFRESH:
-            pass
 
     def _values(self, settings: Settings) -> dict[str, Any]:
         """Values that every message has, for the next one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rtagent.cluster.message import Bytes, Message, pack, unpack
 from rtagent.cluster.mirror import Mirror
-from rtagent.cluster.sampled import Columns, SampledThere
+from rtagent.cluster.received_shares import Columns, ReceivedShares
 from rtagent.errors import UserError
 
 RATE_S, FIRST_RATE_S = 2.0, 0.5
@@ -68,7 +68,7 @@ class Session:
     """
 
     def __init__(
-        self, number: int, source: SampledThere | Mirror, batch_size: int, learning_rate: float,
+        self, number: int, source: ReceivedShares | Mirror, batch_size: int, learning_rate: float,
         now: float,
     ) -> None:
         self.source = source
@@ -126,7 +126,7 @@ class Session:
         self.batch_size = int(values["batch_size"])
         self.learning_rate = float(values["learning_rate"])
         self.shipped = int(values.get("shipped", 0))
-        draw = self.source.take_in(message)
+        draw = self.source.receive(message)
         self._note_generated(self.sent_at)
         if draw is None:
             values = {"seq": seq, "learned": 0, "held_s": self.sent_at - came}

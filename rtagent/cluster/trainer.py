@@ -32,9 +32,8 @@ class Trainer:
     """Networks, optimizer, and the learned state.
 
     Args:
-        config: names the network, the algorithm and the seed.
+        config: names the network, the algorithm and the seed; how often weights are published.
         blueprint: shapes.
-        weights_every: updates between two publications of the weights.
 
     Raises:
         UserError: this machine has no device as `learning.device` says.
@@ -45,8 +44,10 @@ class Trainer:
         gradient: of the newest update; None before the first.
     """
 
-    def __init__(self, config: Config, blueprint: Blueprint, weights_every: int) -> None:
-        learning = config.learning.model_copy(update={"publish_every": weights_every})
+    def __init__(self, config: Config, blueprint: Blueprint) -> None:
+        learning = config.learning.model_copy(
+            update={"publish_every": config.cluster.weights_every}
+        )
         device = Device.of(learning)
         self._update = SharedUpdate.private(
             build_network(config, blueprint), learning, device.generator(config.run.seed), device

@@ -1,12 +1,13 @@
 """Plans the steps of a learner while it learns, and takes back a plan that is not faster.
 
-A batch size is profiled when it is first used, by the learner itself: it has the lowest priority of
-all processes, so acting is not disturbed, and its heartbeat goes on. If planning fails, an event
-says why, and the learner goes on without a plan.
+A batch size is profiled when it is first used, unless a similar one was, by the learner itself: it
+has the lowest priority of all processes, so acting is not disturbed, and its heartbeat goes on. If
+planning fails, an event says why, and the learner goes on without a plan.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from rtagent.placement.trial import Trial
 
 PROFILE_S = 2.0
 """About how long the profile of a batch size takes."""
+SIMILAR = 2.0
+"""Sizes that differ by at most this factor share a plan. R3 tries many sizes, and profiling each
+would take much of a deadline. Whether the plan is faster is measured for each size."""
 MS = 1e3
 
 
@@ -48,6 +52,7 @@ class Placing:
         self._wanted = config.learning.placement == "auto"
         self._core: SecondCore | None = None
         self._plans: dict[int, tuple[PlacedUpdate, Trial] | None] = {}
+        self._placements: dict[int, Placement] = {}
         self._in_force: PlacedUpdate | None = None
         self._failed: set[int] = set()
         self._size = 0
@@ -127,7 +132,7 @@ class Placing:
             self._plans[size] = None
             return
         try:
-            placement = self._plan(size)
+            placement = self._similar(size) or self._plan(size)
         except Exception as error:
             # A network whose parts cannot be measured can still learn without a plan.
             self._failed.add(size)
@@ -137,11 +142,12 @@ class Placing:
         if placement.uses_second:
             self._core = self._core or SecondCore()
             self._plans[size] = PlacedUpdate(self._update, placement, self._core), Trial()
-        self._event(
-            "placement", batch_size=size, predicted_ms=placement.predicted_us / MS,
-            one_core_ms=placement.predicted_single_us / MS, proven=placement.plan.proven,
-            cores=2 if placement.uses_second else 1,
-        )
+
+    def _similar(self, size: int) -> Placement | None:
+        """The plan of the most similar size, if there is one that is similar enough."""
+        factors = [(max(each, size) / min(each, size), each) for each in self._placements]
+        factor, best = min(factors, default=(math.inf, 0))
+        return self._placements[best] if factor <= SIMILAR else None
 
     def _plan(self, size: int) -> Placement:
         self._ask(size)
@@ -154,4 +160,10 @@ class Placing:
             )
             cache.write(key, profile)
         self._beat()
-        return place(profile)
+        self._placements[size] = placement = place(profile)
+        self._event(
+            "placement", batch_size=size, predicted_ms=placement.predicted_us / MS,
+            one_core_ms=placement.predicted_single_us / MS, proven=placement.plan.proven,
+            cores=2 if placement.uses_second else 1,
+        )
+        return placement

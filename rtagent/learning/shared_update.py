@@ -48,7 +48,7 @@ STALEST_IN_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient that waits for its turn; its values are in `SharedUpdate.slope`.
+    """A gradient that waits for its turn; its values are in `SharedUpdate.gradient`.
 
     Attributes:
         loss: of the batch.
@@ -93,7 +93,7 @@ class SharedUpdate:
 
     Attributes:
         learning: may be replaced when settings change.
-        slope: (parameters,) the gradient that was computed last, clipped.
+        gradient: (parameters,) the gradient that was computed last, clipped.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class SharedUpdate:
         self.learning, self._device = learning, device
         self._network = FlatNetwork(algorithm.network)
         self._target = FlatNetwork(algorithm.target)
-        self._copy, slope = (
+        self._copy, gradient = (
             device.host_memory((self._network.size,), np.float32) for _ in range(2)
         )
-        self.slope = torch.from_numpy(slope).zero_()
-        self._computed = device.beside(self.slope)
+        self.gradient = torch.from_numpy(gradient).zero_()
+        self._computed = device.beside(self.gradient)
         self._target_number = 0
         self._read = Progress()
         self._parts = list(_slices(algorithm.parts))
@@ -191,8 +191,8 @@ class SharedUpdate:
         batch = self._device.send(batch)
         loss, errors = algorithm.compute_gradient(batch, acting=acting)
         self._network.gradient_into(self._computed, 1.0 / algorithm.loss_scale)
-        self._device.fetch(self._computed, self.slope)
-        norms = [clip_(self.slope[part], self.learning.gradient_clip) for part in self._parts]
+        self._device.fetch(self._computed, self.gradient)
+        norms = [clip_(self.gradient[part], self.learning.gradient_clip) for part in self._parts]
         norm = math.hypot(*norms)
         return Gradient(loss, norm, errors, updates, len(batch.actions), acting, scale)
 
@@ -240,25 +240,25 @@ class SharedUpdate:
         """
         state, before = self.state, self.state.progress
         delay = self.algorithm.delay
-        followed = before.followed
+        actor_steps = before.actor_steps
         follows = delay > 1 and gradient.acting and self._acting_is_due(before)
         if follows:
             # An update of the actor that came late is made up for, but at most one.
-            followed = max(followed + delay, before.steps + 1 - delay)
+            actor_steps = max(actor_steps + delay, before.steps + 1 - delay)
         scale = loss_scale_of(before)
         if gradient.scale is not None:
             scale = scale.after(overflowed=False)
         after = Progress(
-            before.updates + 1, before.steps + 1, before.samples + gradient.samples, followed,
+            before.updates + 1, before.steps + 1, before.samples + gradient.samples, actor_steps,
             scale.exponent, scale.stable,
         )
         index, rate = state.begin(), self.learning.learning_rate
         copies = zip(self._parts, self._adams[index], self._adams[1 - index], strict=True)
         for part, adam, old in copies:
             if delay == 1 or part is not self._acting:
-                adam.step(old, self.slope[part], before.steps, rate)
+                adam.step(old, self.gradient[part], before.steps, rate)
             elif follows:
-                adam.step(old, self.slope[part], before.followed // delay, rate)
+                adam.step(old, self.gradient[part], before.actor_steps // delay, rate)
             else:
                 adam.copy(old)
         self._network.statistics_into(torch.from_numpy(state.copies[index].weights))
@@ -299,7 +299,7 @@ class SharedUpdate:
 
     def _acting_is_due(self, progress: Progress) -> bool:
         """Whether the next update includes the acting part."""
-        return progress.steps + 1 - progress.followed >= self.algorithm.delay
+        return progress.steps + 1 - progress.actor_steps >= self.algorithm.delay
 
     def _update_target(self, updates: int) -> None:
         """Update the target network if that is due: replace it in its period, or move it softly.

@@ -96,8 +96,8 @@ def to_arrays(
     for name, spec, values in snapshot.parts(tensors):
         arrays[name] = values.reshape(spec.shape)
     arrays["optimizer.steps"] = np.array(snapshot.progress.steps, np.int64)
-    if snapshot.progress.followed:
-        arrays["optimizer.followed"] = np.array(snapshot.progress.followed, np.int64)
+    if snapshot.progress.actor_steps:
+        arrays["optimizer.followed"] = np.array(snapshot.progress.actor_steps, np.int64)
     scale = [snapshot.progress.scale_exponent, snapshot.progress.scale_stable]
     arrays["optimizer.loss_scale"] = np.array(scale, np.int64)
     return arrays
@@ -113,12 +113,12 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     Raises:
         CheckpointError: a tensor is missing or has another shape.
     """
-    steps, followed = (
+    steps, actor_steps = (
         int(_tensor(checkpoint, name, ())) if name in checkpoint.tensors else 0
         for name in ("optimizer.steps", "optimizer.followed")
     )
     counters = checkpoint.counters
-    progress = Progress(counters.updates, steps, counters.samples_consumed, followed)
+    progress = Progress(counters.updates, steps, counters.samples_consumed, actor_steps)
     if "optimizer.loss_scale" in checkpoint.tensors:
         exponent, stable = map(int, _tensor(checkpoint, "optimizer.loss_scale", (2,)))
         progress = replace(progress, scale_exponent=exponent, scale_stable=stable)

@@ -30,8 +30,8 @@ class Progress:
         updates: gradients applied, over all runs; of a target network: seen by it.
         steps: gradients behind Adam's moments.
         samples: transitions used by these updates.
-        followed: of `steps`, how many a delayed actor's own steps account for, one for several; 0
-            where actor and critics are updated together.
+        actor_steps: of `steps`, how many the steps of a delayed actor account for, each for
+            several; 0 where actor and critics are updated together.
         scale_exponent: of 2, the loss scale of float16.
         scale_stable: updates since the loss scale changed.
     """
@@ -39,7 +39,7 @@ class Progress:
     updates: int = 0
     steps: int = 0
     samples: int = 0
-    followed: int = 0
+    actor_steps: int = 0
     scale_exponent: int = FIRST_EXPONENT
     scale_stable: int = 0
 

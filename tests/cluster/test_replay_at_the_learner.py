@@ -12,7 +12,7 @@ from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene
 
@@ -23,13 +23,13 @@ LINK = Emulation(rtt_s=0.1, bits_per_s=2e6, loss=0.2)
 def arrived(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of all ticks that a learner has taken in."""
     numbers: list[int] = []
-    take_in = Mirror.take_in
+    receive = Mirror.receive
 
     def watch(mirror: Mirror, message: Message) -> Any:
         numbers.extend(message.arrays["numbers"].tolist())
-        return take_in(mirror, message)
+        return receive(mirror, message)
 
-    monkeypatch.setattr(Mirror, "take_in", watch)
+    monkeypatch.setattr(Mirror, "receive", watch)
     return numbers
 
 
@@ -45,8 +45,7 @@ def mirror(scene: Scene, name: str = "edge") -> Mirror:
 
 def transitions(replay: Replay) -> Any:
     """All that can be sampled."""
-    while replay.refresh() >= ROWS_PER_REFRESH:
-        pass
+    replay.catch_up()
     return replay.index.get(np.arange(*replay.index.span))
 
 

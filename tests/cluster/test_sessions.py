@@ -17,7 +17,7 @@ from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Message
-from rtagent.cluster.sampled import Columns, SampledThere
+from rtagent.cluster.received_shares import Columns, ReceivedShares
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
 from rtagent.processes.restart_policy import WELL_S
@@ -301,10 +301,10 @@ def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
 ) -> None:
     scene = Scene(Edge(name="a"))
     scene.run(1.0)
-    others, take_in = [Edge(name="b")], SampledThere.take_in
+    others, receive = [Edge(name="b")], ReceivedShares.receive
 
-    def slowly(self: SampledThere, message: Message) -> Callable[[], Columns]:
-        draw = take_in(self, message)
+    def slowly(self: ReceivedShares, message: Message) -> Callable[[], Columns]:
+        draw = receive(self, message)
 
         def drawn() -> Columns:
             if others:
@@ -314,7 +314,7 @@ def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
 
         return drawn
 
-    monkeypatch.setattr(SampledThere, "take_in", slowly)
+    monkeypatch.setattr(ReceivedShares, "receive", slowly)
     scene.run(2.0)
     assert [each["id"] for each in scene.learner.status()["nodes"]] == ["a", "b"]
     assert scene.remotes[0].calls.count("join") == 2

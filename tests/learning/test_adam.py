@@ -36,11 +36,11 @@ def arrays(count: int) -> Arrays:
 
 
 def transcription(
-    weight: float, mean: float, square: float, slope: float, step: int, rate: float
+    weight: float, mean: float, square: float, gradient: float, step: int, rate: float
 ) -> tuple[float, float, float]:
     """Algorithm 1 of Kingma and Ba (2015), one parameter."""
-    mean = 0.9 * mean + 0.1 * slope
-    square = 0.999 * square + 0.001 * slope * slope
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.999 * square + 0.001 * gradient * gradient
     corrected_mean, corrected_square = mean / (1 - 0.9**step), square / (1 - 0.999**step)
     return weight - rate * corrected_mean / (math.sqrt(corrected_square) + 1e-8), mean, square
 
@@ -51,12 +51,12 @@ def blank(count: int) -> Arrays:
 
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_follows_the_equation(step: int) -> None:
-    old, new, slope = arrays(37), blank(37), torch.randn(37)
-    FlatAdam(new, WHOLE).step(FlatAdam(old, WHOLE), slope, step - 1, 0.01)
+    old, new, gradient = arrays(37), blank(37), torch.randn(37)
+    FlatAdam(new, WHOLE).step(FlatAdam(old, WHOLE), gradient, step - 1, 0.01)
     np.testing.assert_equal(vars(old), vars(arrays(37)))
     for i in range(37):
         wanted = transcription(
-            float(old.weights[i]), float(old.mean[i]), float(old.square[i]), float(slope[i]),
+            float(old.weights[i]), float(old.mean[i]), float(old.square[i]), float(gradient[i]),
             step, 0.01,
         )
         found = float(new.weights[i]), float(new.mean[i]), float(new.square[i])
@@ -64,10 +64,10 @@ def test_follows_the_equation(step: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-8, 1e-7])
-def test_tiny_slopes_are_damped_by_epsilon(size: float) -> None:
+def test_tiny_gradients_are_damped_by_epsilon(size: float) -> None:
     zeros = np.zeros(3, np.float32)
-    new, slope = blank(3), torch.full((3,), size)
-    FlatAdam(new, WHOLE).step(FlatAdam(Arrays(zeros, zeros, zeros), WHOLE), slope, 0, 0.01)
+    new, gradient = blank(3), torch.full((3,), size)
+    FlatAdam(new, WHOLE).step(FlatAdam(Arrays(zeros, zeros, zeros), WHOLE), gradient, 0, 0.01)
     wanted, _, _ = transcription(0.0, 0.0, 0.0, size, 1, 0.01)
     np.testing.assert_allclose(new.weights, wanted, rtol=1e-3)
 
@@ -80,10 +80,10 @@ def test_two_copies_taking_turns_are_one_optimizer() -> None:
     copies = [first, blank(50)]
     adams = [FlatAdam(each, WHOLE) for each in copies]
     for step in range(30):
-        slope = torch.randn(50)
-        parameter.grad = slope.clone()
+        gradient = torch.randn(50)
+        parameter.grad = gradient.clone()
         optimizer.step()
-        adams[1].step(adams[0], slope, step, 3e-3)
+        adams[1].step(adams[0], gradient, step, 3e-3)
         copies.reverse()
         adams.reverse()
     assert np.allclose(copies[0].weights, parameter.detach().numpy(), atol=1e-6)
@@ -103,11 +103,11 @@ def test_a_part_is_stepped_and_another_one_copied() -> None:
 
 
 def test_clipping() -> None:
-    slope = torch.tensor([3.0, 4.0])
-    assert clip_(slope, 10.0) == pytest.approx(5.0)
-    assert slope.tolist() == [3.0, 4.0]
-    assert clip_(slope, 1.0) == pytest.approx(5.0)
-    assert slope.tolist() == pytest.approx([0.6, 0.8])
+    gradient = torch.tensor([3.0, 4.0])
+    assert clip_(gradient, 10.0) == pytest.approx(5.0)
+    assert gradient.tolist() == [3.0, 4.0]
+    assert clip_(gradient, 1.0) == pytest.approx(5.0)
+    assert gradient.tolist() == pytest.approx([0.6, 0.8])
     assert clip_(torch.tensor([3.0, 4.0]), 0.0) == pytest.approx(5.0)
     assert not math.isfinite(clip_(torch.tensor([1.0, math.nan]), 1.0))
     assert not math.isfinite(clip_(torch.tensor([1.0, math.inf]), 1.0))

@@ -71,7 +71,7 @@ def test_updates_are_those_of_the_processor(case: str, apart: Device) -> None:
         found = [each.step(batch(case, seed)) for each in (here, there)]
         assert [each.updates for each in found] == [seed, seed]
         close(found[1].loss, found[0].loss, apart)
-        close(there.slope.numpy(), here.slope.numpy(), apart)
+        close(there.gradient.numpy(), here.gradient.numpy(), apart)
         close(found[1].errors.cpu(), found[0].errors.cpu(), apart)
     close(there.state.current.weights, here.state.current.weights, apart)
 
@@ -135,8 +135,8 @@ def test_the_processor_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Device.of(LearningConfig()) is HOST
     assert HOST.send(made) is made
     assert HOST.upload(values).data_ptr() == values.ctypes.data
-    slope = torch.zeros(3)
-    assert HOST.beside(slope) is slope
+    gradient = torch.zeros(3)
+    assert HOST.beside(gradient) is gradient
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert Device.of(LearningConfig(device="auto")) is HOST
 
@@ -160,5 +160,5 @@ def test_no_tensor_is_left_behind_on_the_processor(
     tensors = {k: v.to("meta") for k, v in vars(batch(case)).items() if torch.is_tensor(v)}
     _, errors = made.compute_gradient(replace(batch(case), **tensors))
     assert errors.device.type == "meta"
-    slopes = [each.grad for each in made.network.parameters() if each.grad is not None]
-    assert {each.device.type for each in slopes} == {"meta"}
+    gradients = [each.grad for each in made.network.parameters() if each.grad is not None]
+    assert {each.device.type for each in gradients} == {"meta"}

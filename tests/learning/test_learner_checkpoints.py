@@ -155,7 +155,7 @@ def test_an_actor_and_its_critics_learn_and_resume(start: Start) -> None:
     assert run.record.skipped == 0
     assert run.world.weights.info() == WeightsInfo(version=6, updates=21)
     state, acting = run.world.learner, run.blueprint.parameters
-    assert (state.progress.steps, state.progress.followed) == (21, 20)
+    assert (state.progress.steps, state.progress.actor_steps) == (21, 20)
     np.testing.assert_array_equal(run.published(), state.current.weights[:acting])
     assert np.abs(state.current.square[:acting]).sum() > 0
     assert np.abs(state.target - state.current.weights).sum() > 0

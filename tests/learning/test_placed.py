@@ -96,7 +96,7 @@ def _assert_same_step(plain: SharedUpdate, planned: SharedUpdate, batch: Batch) 
     expected, found = plain.step(batch), planned.step(batch)
     assert found.loss == expected.loss
     assert torch.equal(found.errors, expected.errors)
-    assert torch.equal(planned.slope, plain.slope)
+    assert torch.equal(planned.gradient, plain.gradient)
 
 
 GAMES: list[tuple[str, ...]] = [
@@ -117,8 +117,8 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         for _ in range(3):
             _assert_same_step(plain, planned, batch)
-            slopes = [each.grad for each in planned.algorithm.network.parameters()]
-            assert not any(each.requires_grad for each in slopes)
+            gradients = [each.grad for each in planned.algorithm.network.parameters()]
+            assert not any(each.requires_grad for each in gradients)
         assert (planned.state.current.weights == plain.state.current.weights).all()
     assert isinstance(planned.algorithm, Placeable)
     assert isinstance(planned.algorithm.runner, InTurn)

@@ -86,9 +86,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_plan_is_made_once_for_a_batch_size_and_kept(bench: Bench) -> None:
     assert bench.placing.state == "measuring"
     bench.learn(5, 0.5, 1.0)
-    bench.learn(5, 0.5, 1.0, size=8)
+    bench.learn(5, 0.5, 1.0, size=16)
     bench.learn(5, 0.5, 1.0)
-    assert bench.profiles == [SIZE, 8]
+    assert bench.profiles == [SIZE, 16]
     assert [kind for kind, _ in bench.events] == ["placement", "placement"]
     assert bench.events[0][1]["cores"] == 2
     assert bench.placing.state == "two cores"
@@ -98,8 +98,21 @@ def test_a_plan_is_made_once_for_a_batch_size_and_kept(bench: Bench) -> None:
         lambda: None, lambda kind, **details: None,
     )
     assert again.prepare(SIZE)
-    assert bench.profiles == [SIZE, 8], "a later learner finds the profile"
+    assert bench.profiles == [SIZE, 16], "a later learner finds the profile"
     again.close()
+
+
+def test_similar_sizes_share_a_profile_but_not_the_verdict_on_its_plan(bench: Bench) -> None:
+    steps = 2 * (WINDOW + FIRST_STEPS) + 2
+    bench.learn(steps, planned_s=0.5, plain_s=1.0)
+    for size in (5, 2 * SIZE):
+        bench.learn(steps, planned_s=1.2, plain_s=1.0, size=size)
+    # 8 is similar, but has no profile of its own.
+    bench.learn(steps, planned_s=0.5, plain_s=1.0, size=9)
+    assert bench.profiles == [SIZE, 9]
+    assert bench.placing.state == "two cores"
+    bench.learn(1, planned_s=1.2, plain_s=1.0, size=5)
+    assert bench.placing.state == "taken back"
 
 
 def test_a_plan_that_is_slower_is_taken_back(bench: Bench) -> None:

@@ -114,7 +114,7 @@ def test_a_lower_precision_gives_nearly_the_same_gradient(
         made.refresh()
         gradient = made.compute(batch(case), 0, whole=True)
         assert gradient.finite
-        found.append((made.slope.clone(), gradient.loss, gradient.norm))
+        found.append((made.gradient.clone(), gradient.loss, gradient.norm))
     (full, loss, norm), (low, low_loss, low_norm) = found
     assert low.dtype == torch.float32
     assert float((low - full).norm()) < limit * float(full.norm())
@@ -130,7 +130,7 @@ def test_backward_runs_in_the_precision_of_forward_and_the_head_in_float32() -> 
         def forward(module: nn.Module, given: Any, output: torch.Tensor) -> None:
             before = dtypes.setdefault(name, (output.dtype, []))[1]
             if output.requires_grad:
-                output.register_hook(lambda slope: before.append(slope.dtype))
+                output.register_hook(lambda gradient: before.append(gradient.dtype))
         return forward
 
     for name, module in network.named_modules():
@@ -168,7 +168,7 @@ def test_small_gradients_survive_float16() -> None:
         states.put(scaled, made.state)
         made.refresh()
         made.compute(data, 0)
-        errors.append(float((made.slope - full.slope).norm() / full.slope.norm()))
+        errors.append(float((made.gradient - full.gradient).norm() / full.gradient.norm()))
     assert errors[0] > 0.2
     assert errors[1] < 0.02
 

@@ -88,9 +88,9 @@ def test_moments_that_begin_anew_are_corrected_for_that() -> None:
     progress = update.refresh()
     assert progress is not None
     gradient = update.compute(batch(0), progress.updates)
-    slope = update.slope.numpy().copy()
+    values = update.gradient.numpy().copy()
     update.apply(gradient)
-    moved = (update.state.current.weights - before)[np.abs(slope) > 1e-4]
+    moved = (update.state.current.weights - before)[np.abs(values) > 1e-4]
     assert len(moved) > 20
     np.testing.assert_allclose(np.abs(moved), update.learning.learning_rate, rtol=1e-2)
 

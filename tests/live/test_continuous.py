@@ -37,7 +37,7 @@ def test_it_acts_learns_is_evaluated_and_resumed(run: Runtimes, tmp_path: Path) 
         # Ticks without an action of the agent executed the no-op.
         assert not rows[rows["source"] == 0]["action"].any()
         progress = world.learner.progress
-        assert 0 <= progress.steps - progress.followed <= 8
+        assert 0 <= progress.steps - progress.actor_steps <= 8
         assert runtime.stats()["learning"]["epsilon"] == pytest.approx(0.05)
         eventually(
             lambda: world.metrics.evaluation.evaluations > 0, "it is evaluated"

@@ -65,13 +65,6 @@ class ActorCriticLearning(Placeable):
         assert isinstance(critics, Critics)
         return critics
 
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
-        self.network.zero_grad(set_to_none=True)
-        try:
-            return self._compute(batch, acting)
-        finally:
-            self.runner.finish()
-
     def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
         # Before the passes, which would draw in any order if each has a thread.
         noise = self._draw_noise(batch)

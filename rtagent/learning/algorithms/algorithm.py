@@ -81,6 +81,17 @@ class Placeable(Algorithm):
         """The networks that compute in a step; a layer has one name in all that have it."""
         return self.network, self.target
 
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+        self.network.zero_grad(set_to_none=True)
+        try:
+            return self._compute(batch, acting)
+        finally:
+            self.runner.finish()
+
+    @abstractmethod
+    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+        """As `compute_gradient`, from no gradient on; parts of it may still run afterwards."""
+
 
 def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: Tensor) -> Tensor:
     """R + gamma**n * V(s'), without the second term where s' is terminal.

@@ -74,7 +74,9 @@ class PolicyGradient(Algorithm):
             logits = self.network.actor(*batch.inputs).float()
             values = self.network.value(*batch.inputs).float()[:, 0]
         log_probabilities = logits.log_softmax(dim=1)
-        entropy = -(log_probabilities.exp() * log_probabilities).sum(dim=1).mean()
+        # A user's network excludes actions by logits of -inf, and 0 * -inf would be no number.
+        logarithms = log_probabilities.clamp(min=torch.finfo().min)
+        entropy = -(log_probabilities.exp() * logarithms).sum(dim=1).mean()
         policy = self._policy_loss(of_actions(log_probabilities, batch.actions), batch)
         errors = batch.targets - values
         loss = policy + functional.mse_loss(values, batch.targets.expand_as(values))

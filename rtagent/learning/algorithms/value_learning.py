@@ -32,13 +32,7 @@ class ValueLearning(Placeable):
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
 
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
-        try:
-            return self._compute(batch)
-        finally:
-            self.runner.finish()
-
-    def _compute(self, batch: Batch) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
         networks = {"target": self.target}
         if self._double:
             networks["successors"] = self.network
@@ -54,7 +48,7 @@ class ValueLearning(Placeable):
     def _backward(
         self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
     ) -> tuple[float, Tensor]:
-        """Compute the gradient of the loss; returns what `compute_gradient` does.
+        """Compute the gradient of the loss; returns what `_compute` does.
 
         Args:
             batch: transitions.
@@ -68,7 +62,6 @@ class ValueLearning(Placeable):
             support = self._support
             values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
-        self.network.zero_grad(set_to_none=True)
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from rtagent.learning.device import HOST, Device
 from rtagent.learning.replay.batch import Batch, BatchBuffer
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 
 RETRY_S = 0.01
 """How long the thread sleeps if there is nothing to sample yet."""
@@ -72,7 +72,7 @@ class Prefetcher:
             BaseException: whatever the thread has failed with; it is not started again.
         """
         if self._thread is None:
-            _catch_up(self._replay)
+            self._replay.catch_up()
             return self._replay.sample(count, self._rng, beta, self._free[0])
         with self._changed:
             if self._held is not None:
@@ -111,7 +111,7 @@ class Prefetcher:
         try:
             while (order := self._next_order()) is not None:
                 count, beta, buffer = order
-                _catch_up(self._replay)
+                self._replay.catch_up()
                 batch = self._replay.sample(count, self._rng, beta, buffer)
                 self._deliver(None if batch is None else self._device.send(batch), buffer)
         except BaseException as error:
@@ -138,9 +138,3 @@ class Prefetcher:
             self._free.append(buffer)
             if batch is None:
                 self._changed.wait_for(lambda: self._closing, RETRY_S)
-
-
-def _catch_up(replay: Replay) -> None:
-    """Take in all new rows of the ledger."""
-    while replay.refresh() >= ROWS_PER_REFRESH:
-        pass

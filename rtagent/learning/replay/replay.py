@@ -111,6 +111,11 @@ class Replay:
         self._sampler.follow(self.index, self._forget())
         return taken
 
+    def catch_up(self) -> None:
+        """Take in all new rows of the ledger."""
+        while self.refresh() >= ROWS_PER_REFRESH:
+            pass
+
     def sample(
         self, count: int, rng: np.random.Generator, beta: float = 1.0,
         out: BatchBuffer | None = None,

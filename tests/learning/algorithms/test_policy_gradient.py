@@ -200,6 +200,19 @@ def test_how_long_a_rollout_is() -> None:
 
 
 @BOTH
+def test_a_network_may_exclude_actions(name: str) -> None:
+    made = make(name, entropy=0.3)
+    actor, forward = made.network.actor, made.network.actor.forward
+    excluded = torch.tensor([False, False, True])
+    actor.forward = lambda *inputs: forward(*inputs).masked_fill(excluded, -torch.inf)
+    played = rollout(made, 5)
+    loss, _ = made.compute_gradient(made.prepare(played))
+    assert np.isfinite(loss)
+    assert all(bool(p.grad.isfinite().all()) for p in made.network.parameters())
+    assert float(actor.values.weight.grad[2].abs().max()) == 0.0
+
+
+@BOTH
 def test_the_gradient_is_that_of_the_algorithm(name: str) -> None:
     made = make(name, entropy=0.3)
     played = rollout(made, 5)

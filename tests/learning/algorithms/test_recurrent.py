@@ -185,7 +185,7 @@ def test_a_lower_precision_gives_nearly_the_same_gradient(
 ) -> None:
     acted = Acted(LEARNING)
     batch = sampled(acted)
-    slopes, asked = [], []
+    gradients, asked = [], []
 
     def computing(*where: Any) -> Any:
         asked.append(where)
@@ -196,9 +196,9 @@ def test_a_lower_precision_gives_nearly_the_same_gradient(
         learning = LEARNING.model_copy(update={"precision": each})
         made = RecurrentValueLearning(acted.network, learning)
         made.compute_gradient(batch)
-        slopes.append(torch.cat([each.grad.flatten() for each in acted.network.parameters()]))
+        gradients.append(torch.cat([each.grad.flatten() for each in acted.network.parameters()]))
     assert set(asked) == {(each, made.device) for each in ("float32", precision)}
-    full, low = slopes
+    full, low = gradients
     assert not torch.equal(full, low)
     assert float((low - full).norm()) < limit * float(full.norm())
 
@@ -233,10 +233,10 @@ def test_only_the_steps_that_are_learned_from_have_a_gradient() -> None:
     batch = sampled(acted)
     batch.observations.requires_grad_()
     unroll(acted.network, batch)[batch.learned].sum().backward()
-    slopes = batch.observations.grad.abs().sum(dim=(1, 2)).view(*batch.parents.shape)
-    assert (slopes[:, : batch.burn_in] == 0).all()
-    assert (slopes[:, batch.burn_in : batch.end] > 0).all()
-    assert (slopes[:, batch.end :] == 0).all()
+    gradients = batch.observations.grad.abs().sum(dim=(1, 2)).view(*batch.parents.shape)
+    assert (gradients[:, : batch.burn_in] == 0).all()
+    assert (gradients[:, batch.burn_in : batch.end] > 0).all()
+    assert (gradients[:, batch.end :] == 0).all()
 
 
 def test_a_sequence_whose_state_is_lost_counts_nothing() -> None:

@@ -128,8 +128,8 @@ class StepLater:
         self._kept = [p.grad.clone() for p in self._parameters()]
 
     def finish(self) -> None:
-        for parameter, slope in zip(self._parameters(), self._kept, strict=True):
-            parameter.grad = self._scale * slope
+        for parameter, gradient in zip(self._parameters(), self._kept, strict=True):
+            parameter.grad = self._scale * gradient
         self._optimizer.step()
 
     def _parameters(self) -> list[Any]:

@@ -55,7 +55,7 @@ def test_late_gradients_keep_the_actor_s_share(count: int) -> None:
     progress = updates[0].state.progress
     assert progress.steps == 40
     # One step of the actor for two of the critics, give or take what is under way.
-    assert 40 - 2 * count <= progress.followed <= 40
+    assert 40 - 2 * count <= progress.actor_steps <= 40
 
 
 def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> None:

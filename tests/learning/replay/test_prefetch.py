@@ -16,7 +16,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.prefetch import RETRY_S, Prefetcher
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.learning.replay.replay import Replay
 from tests.forked import eventually
 from tests.rows import private_rings, write_row
 
@@ -40,11 +40,9 @@ class StubReplay:
         self.buffers.append(object())  # type: ignore[arg-type]
         return self.buffers[-1]
 
-    def refresh(self) -> int:
+    def catch_up(self) -> None:
         self.threads.add(threading.get_ident())
-        rows = min(self.backlog, ROWS_PER_REFRESH)
-        self.backlog -= rows
-        return rows
+        self.backlog = 0
 
     def sample(
         self, count: int, rng: np.random.Generator, beta: float, out: BatchBuffer

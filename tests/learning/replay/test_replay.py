@@ -281,11 +281,12 @@ def test_there_is_no_batch_if_the_ring_keeps_losing_its_frames(
 def test_a_backlog_is_taken_in_by_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", 70)
     world.play(0, 200)
-    replay, whole = world.replay(), world.replay()
+    replay, whole, at_once = world.replay(), world.replay(), world.replay()
     assert [replay.refresh() for _ in range(4)] == [70, 70, 60, 0]
+    at_once.catch_up()
     monkeypatch.undo()
     whole.refresh()
-    assert whole.index.span == replay.index.span
+    assert whole.index.span == replay.index.span == at_once.index.span
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -16,10 +16,10 @@ from rtagent.memory.array_buffer import Floats
 
 Columns = dict[str, npt.NDArray[Any]]
 
-PLAIN = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+COLUMNS = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
 
 
-class SampledThere:
+class ReceivedShares:
     """The transitions of a node that samples by itself.
 
     Args:
@@ -36,7 +36,7 @@ class SampledThere:
         self._store = store
         self.generated = 0
 
-    def take_in(self, message: Message) -> Callable[[], Columns]:
+    def receive(self, message: Message) -> Callable[[], Columns]:
         """Store a share's frames; a function that gives the share's columns.
 
         Raises:
@@ -49,7 +49,7 @@ class SampledThere:
             # Copied now: a later message may put other frames into these slots.
             stacks = store.stacks(arrays["slots"])
             stack = stacks.shape[1] // 2
-            columns = {name: arrays[name] for name in PLAIN}
+            columns = {name: arrays[name] for name in COLUMNS}
         except (KeyError, IndexError, ValueError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         if any(len(each) != len(stacks) for each in columns.values()):
@@ -63,8 +63,8 @@ class SampledThere:
         return {}, {"errors": errors}
 
 
-def joined(shares: list[Columns]) -> Batch:
-    """Join several shares to one batch."""
+def batch_of(shares: list[Columns]) -> Batch:
+    """A batch of the transitions of several shares."""
     columns = {
         name: shares[0][name] if len(shares) == 1
         else np.concatenate([each[name] for each in shares])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtagent.learning.figures import learners_needed
+from rtagent.learning.learners_needed import learners_needed
 
 
 @pytest.mark.parametrize(
