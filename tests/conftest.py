@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from rtagent import Runtime, load_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
+from rtagent.processes import launch
+from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
@@ -97,16 +99,41 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return way
 
 
+class LastingForkServer(launch.ForkServer):
+    """For one run after the other: to import torch takes seconds of a core."""
+
+    def stop(self) -> None:
+        """A run has ended its children by itself; this ends with the process of the tests."""
+
+
+@cache
+def _lasting_fork_server() -> LastingForkServer:
+    return LastingForkServer()
+
+
 @contextmanager
-def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime]:
+def one_fork_server() -> Iterator[None]:
+    """Inside, what starts a fork server in this process is given the one that all tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (assembly, launch):
+            patch.setattr(module, "ForkServer", lambda *preload: _lasting_fork_server())
+        yield
+
+
+@contextmanager
+def started(
+    folder: Path, *settings: str, wait: bool = True, own_fork_server: bool = False
+) -> Iterator[Runtime]:
     """A runtime whose state is in a folder, from settings; ready, unless nobody waits for it."""
+    # What misbehaves is found in the environment of its own fork server.
+    own = own_fork_server or any("faulty" in each for each in settings)
     config = load_config(
         overrides=[
             f"run.state_dir={folder}", "replay.capacity=20000", "learning.processes=0",
             "run.tensorboard=false", *settings,
         ]
     )
-    with Runtime(config) as runtime:
+    with nullcontext() if own else one_fork_server(), Runtime(config) as runtime:
         if wait:
             runtime.wait_ready(180)
         yield runtime

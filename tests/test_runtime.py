@@ -356,7 +356,7 @@ def test_a_refused_change_leaves_everything_as_it_was(pole: Runtime) -> None:
 
 def test_two_runs_in_one_program_do_not_end_each_other(pole: Runtime, run: Runtimes) -> None:
     pids = {each["pid"] for each in pole.status()["roles"]}
-    with run("env.id=CartPole-v1", "inference.processes=1"):
+    with run("env.id=CartPole-v1", "inference.processes=1", own_fork_server=True):
         pass
     before = ticks(pole)
     eventually(lambda: ticks(pole) > before + 30, "the first one goes on")

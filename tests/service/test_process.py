@@ -51,9 +51,15 @@ def test_stops_at_once_with_open_streams(running: RunningService) -> None:
     assert time.monotonic() - began < GRACE_SECONDS
     for stream in streams:
         stream.close()
-    running.start()
 
 
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For services that start from now on."""
+    monkeypatch.setattr("service.process.GRACE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("short_grace")
 def test_client_that_stops_reading(running: RunningService) -> None:
     running.backend.figures["padding"] = "x" * 500_000
     stalled = open_stream(running)
@@ -64,9 +70,9 @@ def test_client_that_stops_reading(running: RunningService) -> None:
         assert client.get("/v1/status").status_code == 200
     running.stop()
     stalled.close()
-    running.start()
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_stops_while_a_command_hangs(running: RunningService) -> None:
     begun, hanging = threading.Event(), threading.Event()
 
@@ -88,7 +94,6 @@ def test_stops_while_a_command_hangs(running: RunningService) -> None:
         running.stop()
         hanging.set()
         changing.join(30.0)
-    running.start()
 
 
 def test_beats(running: RunningService) -> None:
