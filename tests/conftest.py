@@ -114,9 +114,18 @@ def _lasting_fork_server() -> LastingForkServer:
 @contextmanager
 def one_fork_server() -> Iterator[None]:
     """Inside, what starts a fork server in this process is given the one that all tests share."""
+    # It ends with the thread that starts it: not with that of a run.
+    server = _lasting_fork_server()
     with pytest.MonkeyPatch.context() as patch:
         for module in (assembly, launch):
-            patch.setattr(module, "ForkServer", lambda *preload: _lasting_fork_server())
+            patch.setattr(module, "ForkServer", lambda *preload: server)
+        yield
+
+
+@pytest.fixture
+def shared_fork_server() -> Iterator[None]:
+    """What starts a fork server in this process is given the one that all tests share."""
+    with one_fork_server():
         yield
 
 

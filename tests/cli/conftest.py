@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from rtagent.cli import main
-from tests.conftest import one_fork_server
 from tests.service.conftest import TOKEN, FakeBackend, RunningService, Serving
 from tests.service.conftest import serving as serving
 
@@ -35,8 +34,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run_it(*arguments: str) -> Outcome:
         capsys.readouterr()
         try:
-            with one_fork_server():
-                code = main(list(arguments))
+            code = main(list(arguments))
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         return Outcome(code, *capsys.readouterr())

@@ -69,6 +69,7 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
 @pytest.mark.parametrize(("world", "algorithm"), [("CartPole-v1", "dqn"), ("Pendulum-v1", "ddpg")])
 def test_a_real_step_is_profiled_planned_and_measured(
     run: Run, tmp_path: Path, world: str, algorithm: str
@@ -86,6 +87,7 @@ def test_a_real_step_is_profiled_planned_and_measured(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
 def test_a_step_that_cannot_be_placed_is_one_line(refused: Refused, tmp_path: Path) -> None:
     settings = ("env.id=CartPole-v1", "learning.algorithm=ppo", f"run.state_dir={tmp_path}")
     options = [part for setting in settings for part in ("--set", setting)]

@@ -119,6 +119,7 @@ def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
 def test_measures_a_real_network(run: Run) -> None:
     done = run(
         *("plan", "--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40"),
