@@ -112,21 +112,21 @@ def _lasting_fork_server() -> LastingForkServer:
 
 
 @contextmanager
-def one_fork_server() -> Iterator[None]:
+def one_fork_server() -> Iterator[launch.ForkServer]:
     """Inside, what starts a fork server in this process is given the one that all tests share."""
     # It ends with the thread that starts it: not with that of a run.
     server = _lasting_fork_server()
     with pytest.MonkeyPatch.context() as patch:
         for module in (assembly, launch):
             patch.setattr(module, "ForkServer", lambda *preload: server)
-        yield
+        yield server
 
 
 @pytest.fixture
-def shared_fork_server() -> Iterator[None]:
+def shared_fork_server() -> Iterator[launch.ForkServer]:
     """What starts a fork server in this process is given the one that all tests share."""
-    with one_fork_server():
-        yield
+    with one_fork_server() as server:
+        yield server
 
 
 @contextmanager
