@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -106,9 +107,16 @@ class LastingForkServer(launch.ForkServer):
         """A run has ended its children by itself; this ends with the process of the tests."""
 
 
+SWITCH = Path(tempfile.gettempdir()) / f"rtagent-switch-{os.getpid()}"
+"""Has what is in `tests/faulty` fail, where a worker imports it by name."""
+
+
 @cache
 def _lasting_fork_server() -> LastingForkServer:
-    return LastingForkServer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "faulty"))
+        patch.setenv("FAULTY_SWITCH", str(SWITCH))
+        return LastingForkServer()
 
 
 @contextmanager
@@ -134,15 +142,13 @@ def started(
     folder: Path, *settings: str, wait: bool = True, own_fork_server: bool = False
 ) -> Iterator[Runtime]:
     """A runtime whose state is in a folder, from settings; ready, unless nobody waits for it."""
-    # What misbehaves is found in the environment of its own fork server.
-    own = own_fork_server or any("faulty" in each for each in settings)
     config = load_config(
         overrides=[
             f"run.state_dir={folder}", "replay.capacity=20000", "learning.processes=0",
             "run.tensorboard=false", *settings,
         ]
     )
-    with nullcontext() if own else one_fork_server(), Runtime(config) as runtime:
+    with nullcontext() if own_fork_server else one_fork_server(), Runtime(config) as runtime:
         if wait:
             runtime.wait_ready(180)
         yield runtime
@@ -162,14 +168,17 @@ Runtimes = Callable[..., AbstractContextManager[Runtime]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
-    """Starts a runtime on a state directory of the test's own, from settings.
-
-    `tests/faulty` can be imported by the workers; FAULTY_SWITCH names a file that makes it fail.
-    """
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "faulty"))
-    monkeypatch.setenv("FAULTY_SWITCH", str(tmp_path / "switch"))
+def run(tmp_path: Path) -> Runtimes:
+    """Starts a runtime on a state directory of the test's own, from settings."""
     return partial(started, tmp_path / "state")
+
+
+@pytest.fixture
+def switch() -> Iterator[Path]:
+    """The file that has what is in `tests/faulty` fail; not there at first."""
+    yield SWITCH
+    for each in SWITCH.parent.glob(f"{SWITCH.name}*"):
+        each.unlink()
 
 
 def hurry() -> None:
