@@ -101,17 +101,6 @@ def test_beats(running: RunningService) -> None:
     assert eventually(lambda: running.beats - before >= 4)
 
 
-def test_socket_is_taken_over(backend: Any) -> None:
-    """A service that is started again listens on the same port."""
-    service = RunningService(backend)
-    service.start()
-    service.stop()
-    service.start()
-    with service.client() as client:
-        assert client.get("/livez").status_code == 200
-    service.stop()
-
-
 def test_a_failing_heartbeat_stops_the_service(backend: Any) -> None:
     def beat() -> None:
         raise RuntimeError("no heart")
