@@ -7,10 +7,11 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from rtagent import Runtime, load_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
+from rtagent.processes import launch
+from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
@@ -97,8 +100,47 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return way
 
 
+class LastingForkServer(launch.ForkServer):
+    """For one run after the other: to import torch takes seconds of a core."""
+
+    def stop(self) -> None:
+        """A run has ended its children by itself; this ends with the process of the tests."""
+
+
+SWITCH = Path(tempfile.gettempdir()) / f"rtagent-switch-{os.getpid()}"
+"""Has what is in `tests/faulty` fail, where a worker imports it by name."""
+
+
+@cache
+def _lasting_fork_server() -> LastingForkServer:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "faulty"))
+        patch.setenv("FAULTY_SWITCH", str(SWITCH))
+        return LastingForkServer()
+
+
 @contextmanager
-def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime]:
+def one_fork_server() -> Iterator[launch.ForkServer]:
+    """Inside, what starts a fork server in this process is given the one that all tests share."""
+    # It ends with the thread that starts it: not with that of a run.
+    server = _lasting_fork_server()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (assembly, launch):
+            patch.setattr(module, "ForkServer", lambda *preload: server)
+        yield server
+
+
+@pytest.fixture
+def shared_fork_server() -> Iterator[launch.ForkServer]:
+    """What starts a fork server in this process is given the one that all tests share."""
+    with one_fork_server() as server:
+        yield server
+
+
+@contextmanager
+def started(
+    folder: Path, *settings: str, wait: bool = True, own_fork_server: bool = False
+) -> Iterator[Runtime]:
     """A runtime whose state is in a folder, from settings; ready, unless nobody waits for it."""
     config = load_config(
         overrides=[
@@ -106,7 +148,7 @@ def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime
             "run.tensorboard=false", *settings,
         ]
     )
-    with Runtime(config) as runtime:
+    with nullcontext() if own_fork_server else one_fork_server(), Runtime(config) as runtime:
         if wait:
             runtime.wait_ready(180)
         yield runtime
@@ -126,14 +168,17 @@ Runtimes = Callable[..., AbstractContextManager[Runtime]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
-    """Starts a runtime on a state directory of the test's own, from settings.
-
-    `tests/faulty` can be imported by the workers; FAULTY_SWITCH names a file that makes it fail.
-    """
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "faulty"))
-    monkeypatch.setenv("FAULTY_SWITCH", str(tmp_path / "switch"))
+def run(tmp_path: Path) -> Runtimes:
+    """Starts a runtime on a state directory of the test's own, from settings."""
     return partial(started, tmp_path / "state")
+
+
+@pytest.fixture
+def switch() -> Iterator[Path]:
+    """The file that has what is in `tests/faulty` fail; not there at first."""
+    yield SWITCH
+    for each in SWITCH.parent.glob(f"{SWITCH.name}*"):
+        each.unlink()
 
 
 def hurry() -> None:

@@ -75,7 +75,7 @@ def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> Non
 
 
 def test_a_policy_that_can_be_built_and_cannot_run_is_shown_as_failed(
-    run: Runtimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runtimes, switch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restart_policy, "FIRST_PAUSE_S", 0.1)
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:BatchesOnly", "inference.processes=2")
@@ -94,16 +94,16 @@ def test_a_policy_that_can_be_built_and_cannot_run_is_shown_as_failed(
             assert "nobody can act with this" in found["last_error"]
         # Each of the two once, and as often as it is started again.
         restarts = sum(role(runtime, name)["restarts"] for name in names)
-        assert len((tmp_path / "switch").read_text().splitlines()) >= 2 + restarts
+        assert len(switch.read_text().splitlines()) >= 2 + restarts
 
 
 def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
-    run: Runtimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runtimes, switch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restart_policy, "FIRST_PAUSE_S", 0.05)
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
     with run(*settings, "inference.processes=1") as runtime:
-        (tmp_path / "switch").touch()
+        switch.touch()
         eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, "restarted")
         error = role(runtime, "inference 0")["last_error"]
         assert "Traceback" in error
@@ -114,14 +114,13 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
         eventually(lambda: ticks(runtime) > start + 20, "the world goes on")
         rows = runtime.world.ledger.read(start + 5, ticks(runtime))
         assert (rows["source"] == Source.DEFAULT).all()
-        (tmp_path / "switch").unlink()
+        switch.unlink()
         eventually(lambda: role(runtime, "inference 0")["state"] == "running", "tried again")
         before = acted(runtime, 0)
         eventually(lambda: acted(runtime, 0) > before, "acts again")
 
 
-def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_path: Path) -> None:
-    switch = tmp_path / "switch"
+def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, switch: Path) -> None:
     settings = ("env.id=faulty:Faulty-v0", "inference.processes=1", "env.step_limit_s=2")
     with run(*settings) as runtime:
         switch.write_text("raise")
@@ -139,8 +138,7 @@ def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_pat
         eventually(lambda: ticks(runtime) > start + 20, "ticks again")
 
 
-def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> None:
-    switch = tmp_path / "switch"
+def test_a_slow_world_is_named_and_waited_for(run: Runtimes, switch: Path) -> None:
     settings = ("env.id=faulty:Faulty-v0", "inference.processes=1")
     with run(*settings) as runtime:
         for call, busy in (("step", "stepping"), ("reset", "resetting")):
@@ -155,6 +153,7 @@ def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> 
             assert runtime.stats()["clock"]["slips"] > slips
 
 
+@pytest.mark.usefixtures("switch")
 def test_what_only_fails_in_its_own_process_is_refused(run: Runtimes) -> None:
     settings = ("env.id=faulty:OnceOnly-v0", "inference.processes=1")
     refused = pytest.raises(UserError, match=r"environment: .*there is only one such world")
@@ -356,7 +355,7 @@ def test_a_refused_change_leaves_everything_as_it_was(pole: Runtime) -> None:
 
 def test_two_runs_in_one_program_do_not_end_each_other(pole: Runtime, run: Runtimes) -> None:
     pids = {each["pid"] for each in pole.status()["roles"]}
-    with run("env.id=CartPole-v1", "inference.processes=1"):
+    with run("env.id=CartPole-v1", "inference.processes=1", own_fork_server=True):
         pass
     before = ticks(pole)
     eventually(lambda: ticks(pole) > before + 30, "the first one goes on")

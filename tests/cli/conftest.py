@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from rtagent.cli import main
-from tests.service.conftest import TOKEN, FakeBackend, RunningService
+from tests.service.conftest import TOKEN, FakeBackend, RunningService, Serving
+from tests.service.conftest import serving as serving
 
 
 class Outcome(NamedTuple):
@@ -55,12 +54,6 @@ def refused(run: Run) -> Refused:
     return run_it
 
 
-def rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `rtagent` in a process of its own: what starts a fork server wants one."""
-    command = [sys.executable, "-m", "rtagent", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def announce(folder: Path, url: str, pid: int | None = None) -> None:
     """The notes that a daemon leaves in its state directory."""
     note = {"url": url, "pid": pid or os.getpid(), "run_id": "r1"}
@@ -69,15 +62,15 @@ def announce(folder: Path, url: str, pid: int | None = None) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
+def service(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningService]:
     """A service, announced in the configured state directory."""
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
     monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
-    service = RunningService(FakeBackend())
-    service.start()
-    announce(tmp_path, f"http://127.0.0.1:{service.port}/")
-    yield service
-    service.stop()
+    with serving(FakeBackend()) as service:
+        announce(tmp_path, f"http://127.0.0.1:{service.port}/")
+        yield service
 
 
 @pytest.fixture

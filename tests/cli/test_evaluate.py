@@ -80,6 +80,7 @@ def test_an_old_checkpoint_wants_a_configuration(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
 def test_live_it_says_what_delay_and_inaction_were(run: Run, tmp_path: Path) -> None:
     leave_checkpoint(tmp_path, *CARTPOLE, "env.rate_hz=200")
     code, out, err = run("evaluate", str(tmp_path), "--live", "--episodes", "3", "--json")

@@ -13,7 +13,7 @@ from rtagent.cli.forward_time import ForwardTimes
 from rtagent.cli.plan import make_plan
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config_sources import load_config
-from tests.cli.conftest import Run, rtagent
+from tests.cli.conftest import Run
 
 TICK_S = 1.0 / 59.7275
 
@@ -119,13 +119,14 @@ def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.process
-def test_measures_a_real_network() -> None:
-    done = rtagent(
+@pytest.mark.usefixtures("shared_fork_server")
+def test_measures_a_real_network(run: Run) -> None:
+    done = run(
         *("plan", "--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40"),
         *("--seconds", "0.2", "--json"),
     )
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    plan = json.loads(done.out)
     assert plan["rate_hz"] == 50.0
     assert plan["passes"] >= 5
     assert 0.0 < plan["forward_ms"]["p50"] <= plan["forward_ms"]["p99"] <= plan["forward_ms"]["max"]

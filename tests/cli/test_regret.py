@@ -15,6 +15,7 @@ CARTPOLE = ("env.id=CartPole-v1", "policy.width=1", "env.rate_hz=200")
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
 def test_three_worlds_and_their_differences(run: Run, tmp_path: Path) -> None:
     path = leave_checkpoint(tmp_path, *CARTPOLE)
     picture = tmp_path / "regret.png"

@@ -230,7 +230,6 @@ def test_notes_that_others_can_write_are_not_believed(
     (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
     # Refused before anybody is asked: nobody listens.
     assert "token is a link" in refused("status")
-    service.start()
 
 
 def test_login_prints_an_address_and_ends_all_sessions(run: Run, service: RunningService) -> None:

@@ -76,7 +76,7 @@ def test_behind_a_slow_lossy_link_nothing_is_learned_twice(loss: float) -> None:
     original = world.replay.update_errors
     world.replay.update_errors = lambda frames, errors: (  # type: ignore[method-assign]
         applied.append(frames), original(frames, errors))[1]
-    scene.run(20.0)
+    scene.run(10.0)
     learned = scene.learner.status()
     assert learned["batches"] > 100
     # Every batch of the learner was one share, and every answer was applied once.

@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
+from rtagent.cluster import link_figures
 from rtagent.cluster.link import Direction, Emulation
-from rtagent.cluster.link_figures import OVER_S, LinkFigures
+from rtagent.cluster.link_figures import LinkFigures
 from tests.cluster.edge import Edge
 from tests.cluster.scene import NO_EMULATION, Scene
 
-REPORT_S = 0.25
+OVER_S = 4.0
+REPORT_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def _short_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of virtual time is a hundred updates."""
+    monkeypatch.setattr(link_figures, "OVER_S", OVER_S)
 
 
 class Told:
@@ -57,30 +65,30 @@ def test_what_is_generated_in_a_pause_counts_when_it_is_generated(replay: str) -
     told = Told(replay)
     learned = 8
     # A transition for each tick, and a batch for each.
-    assert told.run(12.0)["alpha"] == pytest.approx(1 / learned, rel=0.1)
+    assert told.run(5.0)["alpha"] == pytest.approx(1 / learned, rel=0.1)
     told.scene.paused = {0}
     before = told.run(1.0)["nodes"][0]["generated"]
-    paused = told.run(30.0)
-    assert paused["nodes"][0]["generated"] - before == pytest.approx(3000, rel=0.1)
+    paused = told.run(12.0)
+    assert paused["nodes"][0]["generated"] - before == pytest.approx(1200, rel=0.1)
     status = told.scene.learner.status()["nodes"][0]
     if replay == "learner":
         assert status["rate"] == pytest.approx(100.0, rel=0.1)
     told.scene.paused = set()
-    # Of the last ten seconds, three were learned in.
-    assert told.run(3.0)["alpha"] == pytest.approx(OVER_S / 3.0 / learned, rel=0.1)
+    # Of the last four seconds, two were learned in.
+    assert told.run(2.0)["alpha"] == pytest.approx(OVER_S / 2.0 / learned, rel=0.1)
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
-@pytest.mark.parametrize(("fault", "learned_s"), [("cut", 3.0), ("restart", OVER_S)])
+@pytest.mark.parametrize(("fault", "learned_s"), [("cut", 2.0), ("restart", OVER_S)])
 def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
     fault: str, learned_s: float, replay: str
 ) -> None:
     told, learned = Told(replay), 8
-    reports = [told.run(12.0)]
+    reports = [told.run(5.0)]
     remote = told.scene.remotes[0]
     if fault == "cut":
         remote.broken = ConnectionError("unreachable")
-        reports += [told.run(REPORT_S) for _ in range(round(30.0 / REPORT_S))]
+        reports += [told.run(REPORT_S) for _ in range(round(12.0 / REPORT_S))]
         assert reports[-1]["alpha"] is None
         remote.broken = None
     else:
@@ -88,8 +96,8 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
     before = reports[-1]["nodes"][0]["learned"]
     while reports[-1]["nodes"][0]["learned"] == before:
         reports.append(told.run(REPORT_S))
-    reports += [told.run(REPORT_S) for _ in range(round(3.0 / REPORT_S))]
-    # Of the last ten seconds, so many were learned in.
+    reports += [told.run(REPORT_S) for _ in range(round(2.0 / REPORT_S))]
+    # Of the last four seconds, so many were learned in.
     assert reports[-1]["alpha"] == pytest.approx(OVER_S / learned_s / learned, rel=0.15)
     reports += [told.run(REPORT_S) for _ in range(round(OVER_S / REPORT_S))]
     assert reports[-1]["alpha"] == pytest.approx(1 / learned, rel=0.1)

@@ -148,13 +148,16 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -
 
 
 def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ENVIRON.items():
+    # By default a node outlives its head for 15 s.
+    for name, value in {**ENVIRON, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}.items():
         monkeypatch.setenv(name, value)
     head = Head()
     address = f"cluster.address=127.0.0.1:{head.port}"
     with contextlib.ExitStack() as ends:
         ends.callback(head.kill)
-        quick = ends.enter_context(started(tmp_path / "quick", *SETTINGS, address))
+        quick = ends.enter_context(started(
+            tmp_path / "quick", *SETTINGS, address, own_fork_server=True
+        ))
         told(quick, f"no Ray cluster at 127.0.0.1:{head.port}: [Errno 111] Connection refused")
         head.start()
         told(quick, "no node of the cluster has the resource learner")
@@ -165,7 +168,9 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
             refusals(head.port, tmp_path / "held")
             # Half as many ticks, and so half as many transitions; and its replay is at the learner.
             slower = ("env.rate_hz=60", "cluster.replay=learner")
-            with started(tmp_path / "slow", *SETTINGS, address, *slower) as slow:
+            with started(
+                tmp_path / "slow", *SETTINGS, address, *slower, own_fork_server=True
+            ) as slow:
                 for each in (quick, slow):
                     goes_on(each, "it learns")
                 eventually(lambda: _shared(quick, slow), "shares follow what each generates")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,27 +10,22 @@ from typing import Any
 
 import pytest
 
+from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import open_pipe
-from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext
+from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext, start_life
 
-FORK = """
-import gc, os, sys
-import rtagent.processes.preload
-from rtagent.processes.worker import start_life
-child = os.fork()
-if child == 0:
+
+def frozen() -> None:
+    """A child that fails if the collector looks through what the fork server has imported."""
     start_life("test")
-    os._exit(0 if gc.get_freeze_count() > 10_000 else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
+    sys.exit(gc.get_freeze_count() <= 10_000)
 
 
 @pytest.mark.process
-def test_shared_objects_are_frozen_for_the_collector() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_shared_objects_are_frozen_for_the_collector(shared_fork_server: ForkServer) -> None:
+    child = shared_fork_server.spawn(frozen, name="test")
+    child.join()
+    assert child.exitcode == 0
 
 
 PRINTS = """

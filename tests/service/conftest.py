@@ -8,6 +8,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -277,10 +278,14 @@ class RunningService:
         self._thread = threading.Thread(target=serve, args=arguments, daemon=True)
         self._thread.start()
 
+    def tell_to_stop(self) -> None:
+        """Begin what `stop` waits for."""
+        self._stop.set()
+
     def stop(self) -> None:
         """Stop the service, and fail if that takes too long."""
         assert self._thread is not None
-        self._stop.set()
+        self.tell_to_stop()
         self._thread.join(120.0)
         assert not self._thread.is_alive(), "the service did not stop"
 
@@ -299,14 +304,37 @@ class RunningService:
         self.beats += 1
 
 
+Serving = Callable[..., AbstractContextManager[RunningService]]
+
+
+@pytest.fixture(scope="session")
+def serving() -> Iterator[Serving]:
+    """Starts a service of a backend and options; after the block it need not have ended yet.
+
+    It takes 0.3 s to end, and nobody waits for that but the end of all tests.
+    """
+    begun: list[RunningService] = []
+
+    @contextmanager
+    def started(backend: FakeBackend, **options: Any) -> Iterator[RunningService]:
+        service = RunningService(backend, options=options)
+        service.start()
+        begun.append(service)
+        try:
+            yield service
+        finally:
+            service.tell_to_stop()
+
+    yield started
+    for service in begun:
+        service.stop()
+
+
 @pytest.fixture
-def running(backend: FakeBackend, tmp_path: Path) -> Iterator[RunningService]:
+def running(serving: Serving, backend: FakeBackend, tmp_path: Path) -> Iterator[RunningService]:
     # With a file, as in the daemon: a browser stays logged in when the service is restarted.
-    sessions = {"sessions_file": tmp_path / "sessions.json"}
-    service = RunningService(backend, options=sessions)
-    service.start()
-    yield service
-    service.stop()
+    with serving(backend, sessions_file=tmp_path / "sessions.json") as service:
+        yield service
 
 
 def closed(sock: socket.socket) -> bool:

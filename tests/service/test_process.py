@@ -51,9 +51,15 @@ def test_stops_at_once_with_open_streams(running: RunningService) -> None:
     assert time.monotonic() - began < GRACE_SECONDS
     for stream in streams:
         stream.close()
-    running.start()
 
 
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For services that start from now on."""
+    monkeypatch.setattr("service.process.GRACE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("short_grace")
 def test_client_that_stops_reading(running: RunningService) -> None:
     running.backend.figures["padding"] = "x" * 500_000
     stalled = open_stream(running)
@@ -64,9 +70,9 @@ def test_client_that_stops_reading(running: RunningService) -> None:
         assert client.get("/v1/status").status_code == 200
     running.stop()
     stalled.close()
-    running.start()
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_stops_while_a_command_hangs(running: RunningService) -> None:
     begun, hanging = threading.Event(), threading.Event()
 
@@ -88,23 +94,11 @@ def test_stops_while_a_command_hangs(running: RunningService) -> None:
         running.stop()
         hanging.set()
         changing.join(30.0)
-    running.start()
 
 
 def test_beats(running: RunningService) -> None:
     before = running.beats
     assert eventually(lambda: running.beats - before >= 4)
-
-
-def test_socket_is_taken_over(backend: Any) -> None:
-    """A service that is started again listens on the same port."""
-    service = RunningService(backend)
-    service.start()
-    service.stop()
-    service.start()
-    with service.client() as client:
-        assert client.get("/livez").status_code == 200
-    service.stop()
 
 
 def test_a_failing_heartbeat_stops_the_service(backend: Any) -> None:

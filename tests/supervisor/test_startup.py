@@ -60,15 +60,6 @@ def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.M
         _ask(server, never, "child", ENDED, hang)
 
 
-@pytest.fixture(scope="module")
-def builder() -> Iterator[ForkServer]:
-    """A fork server whose children can import `tests/faulty`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[1] / "faulty"))
-        with ForkServer() as server:
-            yield server
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("settings", "reason"),
@@ -83,10 +74,10 @@ def builder() -> Iterator[ForkServer]:
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(
-    builder: ForkServer, tmp_path: Path, settings: list[str], reason: str
+    shared_fork_server: ForkServer, tmp_path: Path, settings: list[str], reason: str
 ) -> None:
     config = load_config(overrides=settings)
     with pytest.raises(UserError, match=reason) as refusal:
-        find_shapes(builder, config, tmp_path / "checkpoints", tmp_path, never)
+        find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never)
     assert "Traceback" not in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1

@@ -20,7 +20,7 @@ from rtagent.errors import UserError
 from service.http.certificate import check_certificate
 from tests.forked import eventually
 from tests.service.certificates import Certificate, make_certificate
-from tests.service.conftest import TOKEN, RunningService, closed
+from tests.service.conftest import TOKEN, RunningService, Serving, closed
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def secure(backend: Any, certificate: Certificate) -> Iterator[RunningService]:
+def secure(
+    serving: Serving, backend: Any, certificate: Certificate
+) -> Iterator[RunningService]:
     """The service with TLS; it takes few connections and has little patience."""
-    service = RunningService(backend, options={
-        "certificate": certificate.certificate, "private_key": certificate.key,
-        "most_connections": 12, "most_per_address": 12, "patience_s": 1.0,
-    })
-    service.start()
-    yield service
-    service.stop()
+    with serving(
+        backend, certificate=certificate.certificate, private_key=certificate.key,
+        most_connections=12, most_per_address=12, patience_s=1.0,
+    ) as service:
+        yield service
 
 
 def trusting(certificate: Certificate) -> ssl.SSLContext:

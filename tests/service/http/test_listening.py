@@ -17,19 +17,16 @@ from service.http.connections import Connections
 from service.http.listening import Listener
 from service.http.rate_limited_log import RateLimitedLog
 from tests.forked import eventually
-from tests.service.conftest import TOKEN, RunningService, closed
+from tests.service.conftest import TOKEN, RunningService, Serving, closed
 
 SILENT = 120
 
 
 @pytest.fixture
-def small(backend: Any) -> Iterator[RunningService]:
+def small(serving: Serving, backend: Any) -> Iterator[RunningService]:
     """A service that takes few connections and has little patience."""
-    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 1.0}
-    service = RunningService(backend, options=options)
-    service.start()
-    yield service
-    service.stop()
+    with serving(backend, most_connections=24, most_per_address=24, patience_s=1.0) as service:
+        yield service
 
 
 def connect(service: RunningService) -> socket.socket:

@@ -22,7 +22,7 @@ from service.http.login import cookie_name
 from service.routes import context
 from service.routes.context import Context
 from tests.forked import eventually
-from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService
+from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService, Serving
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 HOST = {"host": f"127.0.0.1:{PORT}"}
@@ -44,11 +44,9 @@ class Moving(FakeBackend):
 
 
 @pytest.fixture
-def moving() -> Iterator[RunningService]:
-    service = RunningService(Moving())
-    service.start()
-    yield service
-    service.stop()
+def moving(serving: Serving) -> Iterator[RunningService]:
+    with serving(Moving()) as service:
+        yield service
 
 
 def open_screen(service: RunningService, query: str = "hz=30", **options: Any) -> ClientConnection:
@@ -64,7 +62,7 @@ def read_on(screen: ClientConnection) -> None:
         screen.recv(timeout=30.0)
 
 
-def context_of(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> list[Context]:
+def context_of(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
     """A list that gets the context of each service that starts from now on."""
     found: list[Context] = []
 
@@ -145,20 +143,18 @@ def test_it_ends_with_the_service(moving: RunningService) -> None:
         with pytest.raises(ConnectionClosed):
             read_on(screen)
         assert screen.close_code in (1001, 1012)
-    moving.start()
 
 
 def test_the_last_place_is_free_again(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "MOST_OPEN", 2)
-    service = RunningService(backend)
-    contexts = context_of(service, monkeypatch)
-    service.start()
-    assert eventually(lambda: contexts)
-    places = contexts[0].places
+    contexts = context_of(monkeypatch)
     url = "/v1/stats/stream?hz=20"
-    with open_screen(service) as screen, service.client() as client:
+    with (
+        serving(backend) as service, open_screen(service) as screen, service.client() as client
+    ):
+        places = contexts[0].places
         with client.stream("GET", url) as stream:
             assert stream.status_code == 200
             assert eventually(lambda: places.taken == 2)
@@ -172,7 +168,6 @@ def test_the_last_place_is_free_again(
         assert eventually(lambda: places.taken == 1)
         screen.close()
         assert eventually(lambda: places.taken == 0)
-    service.stop()
 
 
 def test_what_a_session_has_opened_ends_with_it(moving: RunningService) -> None:
@@ -197,32 +192,29 @@ def test_what_a_session_has_opened_ends_with_it(moving: RunningService) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/screen?hz=30", "/v1/stats/stream?hz=20"])
-def test_a_client_that_stops_reading_is_dropped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_stops_reading_is_dropped(
+    serving: Serving, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(binding, "STALLED_MS", 800)
     backend = Moving(size=336)
     backend.figures["padding"] = "x" * 200_000
-    service = RunningService(backend)
-    contexts = context_of(service, monkeypatch)
-    service.start()
-    assert eventually(lambda: contexts)
-    stalled = socket.socket()
-    stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stalled.connect(("127.0.0.1", service.port))
-    stalled.sendall(
-        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
-        f"Authorization: Bearer {TOKEN}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-        if "screen" in path else
-        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
-        f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
-    )
-    assert eventually(lambda: contexts[0].places.taken == 1)
-    with open_screen(service) as screen:
-        # Other clients are served meanwhile.
-        assert eventually(lambda: screen.recv(timeout=30.0) and contexts[0].places.taken == 1)
-    assert eventually(lambda: contexts[0].places.taken == 0)
-    stalled.close()
-    service.stop()
+    contexts = context_of(monkeypatch)
+    with serving(backend) as service, socket.socket() as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled.connect(("127.0.0.1", service.port))
+        upgrade = (
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        )
+        stalled.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
+            f"Authorization: Bearer {TOKEN}\r\n{upgrade if 'screen' in path else ''}\r\n".encode()
+        )
+        assert eventually(lambda: contexts and contexts[0].places.taken == 1)
+        with open_screen(service) as screen:
+            # Other clients are served meanwhile.
+            assert eventually(lambda: screen.recv(timeout=30.0) and contexts[0].places.taken == 1)
+        assert eventually(lambda: contexts[0].places.taken == 0)
 
 
 @pytest.mark.parametrize(
