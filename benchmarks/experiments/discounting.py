@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, late_return, learn_virtually
+from benchmarks.learning_runs import EXAMPLES, late_return, learn_virtually
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.staggering.figures import processes_needed

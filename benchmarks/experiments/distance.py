@@ -19,7 +19,7 @@ import numpy as np
 import rtagent
 from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_return, learn
+from benchmarks.learning_runs import late_return, learn
 from benchmarks.paired_curves import draw_pair
 
 PUBLISH_EVERY = 16

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.acting.live_staggering import Case, measure
 from benchmarks.experiment import Experiment, Results
-from benchmarks.live_staggering import Case, measure
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.simulator import SimulationConfig, simulate

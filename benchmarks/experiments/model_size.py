@@ -27,7 +27,7 @@ import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
 from benchmarks.experiment import Experiment, Results
 from benchmarks.experiments.duel import COMMON as DUEL
-from benchmarks.learning import OFFLINE, late_return, learn, learn_virtually, play
+from benchmarks.learning_runs import OFFLINE, late_return, learn, learn_virtually, play
 from rtagent.config.section import MAX_INFERENCE_PROCESSES
 
 WIDTHS = (1, 7, 29)

@@ -22,7 +22,7 @@ import numpy as np
 import rtagent
 from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, late_return, learn, learn_virtually
+from benchmarks.learning_runs import EXAMPLES, late_return, learn, learn_virtually
 from benchmarks.paired_curves import draw_pair
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
@@ -58,8 +58,8 @@ class World(NamedTuple):
 
 _STARFALL = World(None, (), GAME_BOY_HZ, 8.0, 0.03, ("learning.updates_per_tick=0.3",))
 _POSITIONS = (
-    "env.id=benchmarks.starfall_positions:StarfallPositions-v0", f"env.rate_hz={GAME_BOY_HZ}",
-    "env.default_action=noop",
+    "env.id=benchmarks.worlds.starfall_positions:StarfallPositions-v0",
+    f"env.rate_hz={GAME_BOY_HZ}", "env.default_action=noop",
 )
 WORLDS = {
     "cartpole": World(EXAMPLE, (), 200.0, 5.0, 0.002, ()),

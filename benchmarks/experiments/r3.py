@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
-from benchmarks import r3_memory
 from benchmarks.experiment import Experiment
+from benchmarks.experiments import r3_memory
 from benchmarks.results import Results, bars
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon

@@ -16,10 +16,10 @@ import numpy as np
 import rtagent
 import rtagent.virtual
 from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, episodes_of, late_return
+from benchmarks.learning_runs import EXAMPLES, episodes_of, late_return
 from benchmarks.paired_curves import draw_pair
 
-WORLD = "benchmarks.hidden_velocity:HiddenVelocity-v0"
+WORLD = "benchmarks.worlds.hidden_velocity:HiddenVelocity-v0"
 RATE_HZ = 50.0
 TICKS = {1: 0.4, 2: 1.5}
 """How long an inference takes, by the number of processes."""
