@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import time
@@ -166,14 +167,14 @@ class _Load:
             writer.transport.abort()
 
     def found(self) -> dict[str, Any]:
-        """The counts."""
-        latencies = sorted(self._latencies)
+        """The counts; latencies are infinite if nothing was answered."""
+        latencies = sorted(self._latencies) or [math.inf]
         return {
             "statuses": dict(self._statuses),
-            "per_s": len(latencies) / (time.monotonic() - self._begun),
-            "latency_p50_ms": 1e3 * latencies[len(latencies) // 2] if latencies else None,
-            "latency_p99_ms": 1e3 * latencies[len(latencies) * 99 // 100] if latencies else None,
-            "latency_max_ms": 1e3 * latencies[-1] if latencies else None,
+            "per_s": len(self._latencies) / (time.monotonic() - self._begun),
+            "latency_p50_ms": 1e3 * latencies[len(latencies) // 2],
+            "latency_p99_ms": 1e3 * latencies[len(latencies) * 99 // 100],
+            "latency_max_ms": 1e3 * latencies[-1],
             "streamed_bytes": self._streamed,
         }
 
