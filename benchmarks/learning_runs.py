@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 import rtagent
@@ -116,7 +117,8 @@ def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> l
     """Returns of a policy of `OFFLINE`, in an environment that waits for each action."""
     adapter = open_environment(config.env)
     rng = np.random.default_rng(config.run.seed)
-    actions = int(adapter.action_space.n)  # type: ignore[attr-defined]
+    assert isinstance(adapter.action_space, Discrete)
+    actions = int(adapter.action_space.n)
     returns = []
     for episode in range(BASELINE_EPISODES):
         adapter.reset(config.run.seed if episode == 0 else None)

@@ -81,7 +81,8 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
 
     def eager(observation: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            return module(torch.from_numpy(observation[None]))[0].numpy()
+            values: np.ndarray = module(torch.from_numpy(observation[None]))[0].numpy()
+            return values
 
     precision = acting_precision(config.policy, module, (torch.from_numpy(frames[0][None]),))
     acting = ActingPolicy(config.policy, space, adapter.action_space, precision=precision)

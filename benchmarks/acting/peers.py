@@ -117,7 +117,8 @@ def manager(seconds: float) -> dict[str, float]:
     """Frames and actions in a Manager's dictionary."""
     context = multiprocessing.get_context("spawn")
     with context.Manager() as server:
-        shared, results = server.dict(newest=-1, stop=False, action=(-1, 0)), context.Queue()
+        shared: Any = server.dict(newest=-1, stop=False, action=(-1, 0))
+        results = context.Queue()
         ready = context.Barrier(PROCESSES + 1)
         started = context.Value("d", 0.0)
         actors = [

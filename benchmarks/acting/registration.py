@@ -37,6 +37,7 @@ from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
+from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import prefer_acting, sharpen_timers
 from rtagent.processes.wake_ahead import WakeAhead
 from rtagent.processes.worker import Assignment, WorkerContext
@@ -68,11 +69,15 @@ class InstantPolicy:
         return np.zeros(3, np.float32)
 
 
-class Deaf:
-    """A pipe that nobody reads."""
+class NoPipe(Pipe):
+    """A pipe that leads nowhere."""
 
-    def send(self, message: Any) -> None:
+    def __init__(self) -> None:
+        """Of no socket."""
+
+    def send(self, message: Any, wait_s: float = 0.0) -> bool:
         """Drop the message."""
+        return True
 
 
 def blueprint() -> Blueprint:
@@ -101,10 +106,10 @@ def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> No
     world = World(handles)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
     record = world.metrics.inference[0]
-    context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
-    policy = InstantPolicy()
+    context = WorkerContext(assignment, world, record, MonotonicClock(), NoPipe())
+    policy: Any = InstantPolicy()
     weights = Weights(world.weights, 1, policy, context.clock)
-    driver = Driver(context, policy, weights)  # type: ignore[arg-type]
+    driver = Driver(context, policy, weights)
     deposit = world.actions.deposit
 
     def timed(item: Deposited) -> None:

@@ -17,6 +17,8 @@ COMPUTE_S = 0.08
 class Sleeping(nn.Module):
     """Prefers the second action, or answers with zeros."""
 
+    answer: Tensor
+
     def __init__(self, outputs: int) -> None:
         super().__init__()
         self.register_buffer("answer", torch.arange(outputs, dtype=torch.float32) == 1)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import Deaf, Ticks, blueprint
+from benchmarks.acting.registration import NoPipe, Ticks, blueprint
 from benchmarks.command import command_line
 from rtagent.cli.forward_time import takeover_times
 from rtagent.clock import MonotonicClock
@@ -62,7 +62,7 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     world = World(handles)
     record = world.metrics.inference[0]
     assignment = Assignment("inference", 0, "", handles, Path(folder))
-    context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
+    context = WorkerContext(assignment, world, record, MonotonicClock(), NoPipe())
     policy = acting(handles.config, handles.blueprint)
     standby = Standby(policy)
     standby.warm_up()

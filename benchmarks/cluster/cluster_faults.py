@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -178,7 +179,7 @@ def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phas
                               ("1 % of messages lost, each way", "cluster.emulated_loss=0.01")):
             if wanted(name):
                 with cluster.daemon(setting) as joined:
-                    until(lambda joined=joined: learned(joined), "it learns")
+                    until(partial(learned, joined), "it learns")
                     yield phase(name, lambda: None, cluster, joined, here, seconds)
 
 

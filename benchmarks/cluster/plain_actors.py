@@ -99,9 +99,10 @@ def joined(rows: list[Row]) -> Batch:
     """Rows as a batch."""
     columns = [np.stack(column) for column in zip(*rows, strict=True)]
     observations, actions, rewards, discounts, following, terminals = columns
-    numbers = [torch.from_numpy(each.astype(np.float32)) for each in (rewards, discounts)]
     return Batch(
-        torch.from_numpy(observations), torch.from_numpy(actions), *numbers,
+        torch.from_numpy(observations), torch.from_numpy(actions),
+        torch.from_numpy(rewards.astype(np.float32)),
+        torch.from_numpy(discounts.astype(np.float32)),
         torch.from_numpy(following), torch.from_numpy(terminals),
         torch.ones(len(rows)), demonstrated=torch.zeros(len(rows), dtype=torch.bool),
     )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from benchmarks.acting.registration import NoPipe
 from benchmarks.cluster.plain_actors import PLAIN_ROWS, PlainLearner, PlainReplay, begun
 from benchmarks.worlds.pattern_world import PatternWorld, with_network
 from rtagent.clock import MonotonicClock
@@ -87,14 +88,6 @@ def settings(folder: Path, capacity: int, *more: str) -> Config:
 # ---- in the daemon, and through its gateway
 
 
-class NoPipe:
-    """A pipe that leads nowhere."""
-
-    def send(self, message: Any, wait_s: float = 0.0) -> bool:
-        """Drop the message."""
-        return True
-
-
 class Context(WorkerContext[LearnerRecord]):
     """The context of a learner's process that keeps the priority of the benchmark."""
 
@@ -108,9 +101,9 @@ def work(handles: WorldHandles, entry: str, folder: str) -> None:
     world = World(handles)
     # Touch every page once, as a process has that has learned for some minutes.
     world.frames.frames.reshape(-1)[::PAGE].sum()
-    record = world.metrics.record("learner", 0)
+    record = world.metrics.learners[0]
     assignment = Assignment("learner", 0, entry, handles, Path(folder), run_dir=Path(folder))
-    context = Context(assignment, world, record, MonotonicClock(), NoPipe())  # type: ignore[arg-type]
+    context = Context(assignment, world, record, MonotonicClock(), NoPipe())
     resolve_name(entry)(context)
 
 
@@ -120,7 +113,7 @@ class Daemon:
     def __init__(self, name: str, config: Config) -> None:
         self._pattern = PatternWorld(config, with_network(config), config.replay.capacity)
         self._world = self._pattern.world
-        self._record = self._world.metrics.record("learner", 0)
+        self._record = self._world.metrics.learners[0]
         self._desired = DesiredState(config, learner_ring=[0], go=True)
         self._pause(paused=True)
         gateway = config.learning.where == "cluster"
@@ -241,8 +234,8 @@ class Plain:
         self._ray = ray
         shapes = replace(with_network(config), frame_dtype=dtype)
         options = {"num_cpus": 0, "resources": {ray_session.RESOURCE: 0.001}}
-        self._replay = ray.remote(PlainReplay).options(**options).remote(PLAIN_ROWS, shapes)
-        self._learner = ray.remote(PlainLearner).options(**options).remote(
+        self._replay: Any = ray.remote(PlainReplay).options(**options).remote(PLAIN_ROWS, shapes)
+        self._learner: Any = ray.remote(PlainLearner).options(**options).remote(
             self._replay, config, shapes, learns=learns
         )
 

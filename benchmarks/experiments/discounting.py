@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.learning_runs import EXAMPLES, late_return, learn_virtually
+from benchmarks.results import Results
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.staggering.figures import processes_needed

@@ -18,9 +18,10 @@ import numpy as np
 
 import rtagent
 from benchmarks.comparison import figures_of_all
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.learning_runs import late_return, learn
 from benchmarks.paired_curves import draw_pair
+from benchmarks.results import Results
 
 PUBLISH_EVERY = 16
 UPDATES_PER_TICK = 0.15

@@ -29,7 +29,7 @@ from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Node, Settings
-from rtagent.cluster.sampled import Floats, SampledThere, joined
+from rtagent.cluster.sampled import SampledThere, joined
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.trainer import Trainer
 from rtagent.config import Config
@@ -38,6 +38,7 @@ from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.pace import importance_exponent
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger

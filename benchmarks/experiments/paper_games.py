@@ -27,9 +27,10 @@ import numpy as np
 import rtagent
 import rtagent.virtual
 from benchmarks.comparison import COLOURS, TICK_S
-from benchmarks.experiment import VIRTUAL, Experiment, Results
+from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.experiments.model_size import LARGEST_TICKS, UPDATE_S, WIDTHS, settings
 from benchmarks.learning_runs import learn
+from benchmarks.results import Results
 from benchmarks.worlds.encounters import completed
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError

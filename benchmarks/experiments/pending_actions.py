@@ -21,9 +21,10 @@ import numpy as np
 
 import rtagent
 from benchmarks.comparison import figures_of_all
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.learning_runs import EXAMPLES, late_return, learn, learn_virtually
 from benchmarks.paired_curves import draw_pair
+from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
 

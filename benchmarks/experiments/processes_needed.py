@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results
 from rtagent.cli.forward_time import measure
 from rtagent.config import GAME_BOY_HZ
 from rtagent.learning.figures import learners_needed

@@ -129,7 +129,8 @@ def trials(quick: bool) -> list[dict[str, Any]]:
          "room_mib": r3_memory.ROOM_MIB}
         for mode in r3_memory.MODES for handler in r3_memory.HANDLERS
     ]
-    return [*({**each, **size} for each in (*modes, *changed, *sweeps, *worlds)), *memory]
+    timed: list[dict[str, Any]] = [*modes, *changed, *sweeps, *worlds]
+    return [*(each | size for each in timed), *memory]
 
 
 def run(what: str, seed: int, time: str, **more: Any) -> Any:

@@ -15,9 +15,10 @@ import numpy as np
 
 import rtagent
 import rtagent.virtual
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.learning_runs import EXAMPLES, episodes_of, late_return
 from benchmarks.paired_curves import draw_pair
+from benchmarks.results import Results
 
 WORLD = "benchmarks.worlds.hidden_velocity:HiddenVelocity-v0"
 RATE_HZ = 50.0

@@ -26,7 +26,8 @@ def ddpg(config: Config, blueprint: Blueprint) -> ActorCritic:
     inputs = [each.in_features for each in narrow if isinstance(each, nn.Linear)]
     components = len(made.bounds.low)
     made.actor.layers = _hidden(inputs[0])
-    made.actor.values[0] = nn.Linear(HIDDEN[-1], components)  # type: ignore[index]
+    assert isinstance(made.actor.values, nn.Sequential)
+    made.actor.values[0] = nn.Linear(HIDDEN[-1], components)
     made.critics.heads[0] = nn.Sequential(
         *_hidden(inputs[0] + components), nn.Linear(HIDDEN[-1], 1)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class NaiveUpdate:
     def __init__(
         self, network: nn.Module, learning: LearningConfig, foreach: bool | None = False
     ) -> None:
-        self.network = network.to(memory_format=torch.contiguous_format)
+        self.network: Any = network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.network._prepare = lambda observations, weight: observations
         self.target = copy.deepcopy(self.network).requires_grad_(False)
         self.updates = 0
@@ -48,7 +49,7 @@ class NaiveUpdate:
         values = self.network(batch.observations).gather(1, batch.actions[:, None])[:, 0]
         loss = functional.smooth_l1_loss(values, targets)
         self._optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         limit = self._learning.gradient_clip or float("inf")
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=self._foreach)
         self._optimizer.step()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,10 +49,11 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
     slope = torch.from_numpy(device.host_memory(ours.slope.shape, np.float32)).zero_()
     computed = device.beside(slope)
 
-    there = replace(batch, **{
+    tensors: dict[str, Any] = {
         name: each.to(device.device) for name, each in vars(batch).items()
         if isinstance(each, torch.Tensor)
-    })
+    }
+    there = replace(batch, **tensors)
 
     def copy() -> None:
         device.fetch(computed, slope)
@@ -65,7 +67,7 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
             ahead.append(sender.submit(device.send, batch))
             ours.step(sent)
 
-        sides: dict[str, Callable[[], None]] = {
+        sides: dict[str, Callable[[], object]] = {
             "ours": step_ours, "plain": lambda: plain.step(there), "copies": copy,
         }
         spent: dict[str, list[float]] = {side: [] for side in sides}

@@ -61,7 +61,7 @@ def alternate(settings: list[str], rounds: int, seconds: float) -> dict[int, lis
 
 def median(rounds: list[dict[str, Any]], name: str) -> float:
     """Median of a figure over the rounds."""
-    return statistics.median(each[name] for each in rounds)
+    return float(statistics.median(each[name] for each in rounds))
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
     alone = [*common, "env.rate_hz=60", "inference.processes=1", "policy.network=resnet",
              "learning.batch_size=16", "inference.injected_latency_ms=500"]
     cases = {"compute-bound (resnet k=1, B=16)": alone, "beside play (default game)": common}
-    report = {}
+    report: dict[str, dict[str, Any]] = {}
     table = Table("", "1 learner", "2 learners", "ratio", "staleness", "inaction 1", "inaction 2")
     for name, settings in cases.items():
         found = alternate(settings, options.rounds, options.seconds)

@@ -73,7 +73,11 @@ class Update(Protocol):
     """Updates a network from batches, as `LocalUpdate` does."""
 
     network: nn.Module
-    updates: int
+
+    @property
+    def updates(self) -> int:
+        """Updates applied so far."""
+        ...
 
     def step(self, batch: Batch) -> UpdateResult:
         """One gradient step."""

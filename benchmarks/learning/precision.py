@@ -49,15 +49,17 @@ class Layers(PolicyModule):
 
     def __init__(self, hidden: tuple[int, ...]) -> None:
         super().__init__(1.0, image=False)
-        sizes = (FEATURES, *hidden)
+        *earlier, last = pairwise((FEATURES, *hidden))
         self.layers = nn.Sequential(*(
-            each for before, after in pairwise(sizes)
-            for each in (nn.Linear(before, after), nn.ReLU())
+            each for sizes in earlier for each in (nn.Linear(*sizes), nn.ReLU())
         ))
+        self.hidden = nn.Linear(*last)
         self.values = PLAIN.layer(hidden[-1], ACTIONS)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        return self._answer(self.layers(observations.flatten(1)))
+    def encode(self, observations: Tensor) -> Tensor:
+        """(B, 1, FEATURES) to the input of the last hidden layer."""
+        features: Tensor = self.layers(observations.flatten(1))
+        return features
 
 
 @dataclass(frozen=True)

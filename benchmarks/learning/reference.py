@@ -48,6 +48,7 @@ WIDTH = 2
 """Width of the MLP: 128 units per layer."""
 NOISE = 0.1
 """TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
+ON_POLICY_HZ = 50.0
 INFERENCE_S = UPDATE_S = 1e-4
 """In virtual time, so short that a rollout is learned from before the next tick."""
 
@@ -141,7 +142,7 @@ def on_policy_config(algorithm: str, seed: int) -> Config:
     """The default settings on CartPole, as ours are called."""
     return parse_config(
         {
-            "env": {"id": "CartPole-v1", "rate_hz": 50.0},
+            "env": {"id": "CartPole-v1", "rate_hz": ON_POLICY_HZ},
             "policy": {"network": "mlp"},
             "inference": {"processes": 1},
             "learning": {"algorithm": algorithm, "learning_starts": 1},
@@ -165,7 +166,7 @@ def run_virtual(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
     began = clock.now()
     config = world.config(algorithm, seed)
     found = rtagent.virtual.run(
-        config, seconds=steps / config.env.rate_hz, inference_s=INFERENCE_S, update_s=UPDATE_S
+        config, seconds=steps / ON_POLICY_HZ, inference_s=INFERENCE_S, update_s=UPDATE_S
     )
     ends = np.flatnonzero(found.rows["flags"]) + 1
     lengths = np.diff(ends, prepend=0).tolist()

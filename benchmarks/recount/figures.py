@@ -238,7 +238,7 @@ def regret(view: View) -> Found:
     """Section `regret`, from the default ticks and the rewards, where no range is declared."""
     rows = view.rows
     low, high = min(0.0, float(rows["reward"].min())), max(0.0, float(rows["reward"].max()))
-    unknown = {"value": None, "kind": "unknown", "unit": "reward"}
+    unknown: Found = {"value": None, "kind": "unknown", "unit": "reward"}
     inaction = dict(unknown)
     if high > low:
         value = int((rows["source"] == DEFAULT).sum()) * (high - low)

@@ -205,7 +205,9 @@ class Recount:
         window_s = min(WINDOW_S, stats["clock"]["window_s"])
         for seconds, figures in ((window_s, _windowed), (WINDOW_S, _last_minute)):
             windows = self._windows(asked, answered, seconds)
-            wrong += min((_differences(figures(rows), stats) for rows in windows), key=len)
+            each = [_differences(figures(rows), stats) for rows in windows]
+            fewest: list[str] = min(each, key=len)
+            wrong += fewest
         return wrong
 
     def _counters(self) -> dict[str, float | None]:

@@ -205,9 +205,10 @@ def killed(run: Run) -> Iterator[None]:
 def rescaled(run: Run) -> Iterator[None]:
     """More and fewer processes and learners, and another algorithm, while it runs."""
     time.sleep(1.0)
-    for inference, learners in (
-        ({"processes": 5}, 2), ({"processes": 3}, 1), ({"algorithm": "maximum-time"}, 2)
-    ):
+    changes: list[tuple[dict[str, Any], int]] = [
+        ({"processes": 5}, 2), ({"processes": 3}, 1), ({"algorithm": "maximum-time"}, 2),
+    ]
+    for inference, learners in changes:
         run.daemon.patch_inference(**inference)
         run.daemon.patch("/v1/learning", processes=learners)
         run.witness.dismiss("inference", inference.get("processes", 3))

@@ -181,7 +181,7 @@ class Witness:
 
     def alive(self, role: str, index: int) -> bool:
         """Whether the process of this role and index lives, and belongs to the daemon."""
-        pids = self.lives.get((role, index))
+        pids = self.lives.get((role, index), [])
         return bool(pids) and not gone(pids[-1]) and pids[-1] in descendants(self.supervisor)
 
     def _look(self) -> None:

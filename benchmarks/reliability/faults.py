@@ -310,8 +310,8 @@ def counted_processes(supervisor: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for pid in (group / "cgroup.procs").read_text().split():
-            (PIDS / "cgroup.procs").write_text(pid)
+        for line in (group / "cgroup.procs").read_text().split():
+            (PIDS / "cgroup.procs").write_text(line)
         group.rmdir()
 
 

@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -269,7 +270,7 @@ def main() -> int:
         for name in options.only:
             count = options.files if name in FILES else options.messages
             task = progress.add_task(name, total=count)
-            advance: Advance = lambda done, task=task: progress.advance(task, done)  # noqa: E731
+            advance = partial(progress.advance, task)
             if name in FILES:
                 result = files(FILES[name], options.first, count, options.seed, advance)
             else:

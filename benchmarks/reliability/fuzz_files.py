@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_states import AT_ONCE, states
@@ -20,7 +22,6 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
-from rtagent.memory.ring import RingBounds
 from rtagent.remote import protocol as remote
 from rtagent.remote.answers import Terms, timing_of
 from rtagent.remote.protocol import decode, encode
@@ -69,7 +70,7 @@ def _pictures(folder: Path) -> Iterator[tuple[Make, Use]]:
 
 @contextmanager
 def _checkpoints(folder: Path) -> Iterator[tuple[Make, Use]]:
-    tensors = {
+    tensors: dict[str, npt.NDArray[Any]] = {
         "online.w": np.ones((20, 3), np.float32), "optimizer.steps": np.array(7, np.int64)
     }
     whole = save_checkpoint(folder, Checkpoint(SIGNATURE, Counters(7, 8, 9), tensors)).read_bytes()
@@ -149,12 +150,7 @@ def _rings() -> tuple[FrameRing, Ledger]:
         observation_space=None, action_space=None, action_shape=(), action_dtype="int32",
         action_meanings=(), noop_action=0, network="", tensors=(), screen=True,
     )
-    memory = []
-    for kind in (FrameRing, Ledger):
-        part = memoryview(np.zeros(-(-kind.size(about, CAPACITY) // 8), np.int64).view(np.uint8))
-        RingBounds.format(part)
-        memory.append(kind(part, about, CAPACITY))
-    return memory[0], memory[1]
+    return FrameRing.private(about, CAPACITY), Ledger.private(about, CAPACITY)
 
 
 FILES = {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-VALUES = (
+VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**70, 1e308, -1e308, 1.7e308, 1e-200, 1e200, "0", "1", "-1", "0.5",
     "1e200", "1e-200", "1e308", "nan", "inf", "-inf", "1e400", "", "x" * 60, "\ud800", "JPG", "PNG",
     "TGA", "GIF", [], {}, [1], {"a": 1}, "synchronous", "generated_track", "warren", "0.05",

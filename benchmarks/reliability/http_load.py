@@ -30,7 +30,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command import command_line, report
+from benchmarks.command import Result, command_line, report
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import cpu_s
 from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Rows
@@ -168,7 +168,7 @@ def lateness(rows: Rows) -> dict[str, float]:
     }
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: Result) -> None:
     """Print the result as a table."""
     table = Table("phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "p99")
     for phase, found in result["phases"].items():

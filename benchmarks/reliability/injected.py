@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import gymnasium
@@ -29,9 +30,9 @@ def run_injected(role: str) -> None:
         exec(compile(code, str(path), "exec"), globals())
 
 
-def context() -> WorkerContext:
+def context() -> WorkerContext[Any]:
     """The context of the calling worker."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         for value in frame.f_locals.values():
             if isinstance(value, WorkerContext):
@@ -86,7 +87,8 @@ class Policy(torch.nn.Module):
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Action values."""
         run_injected("inference" if len(observations) == 1 else "learner")
-        return self.layer(observations.flatten(1).float())
+        values: torch.Tensor = self.layer(observations.flatten(1).float())
+        return values
 
 
-gymnasium.register("Injected-v0", entry_point=World)
+gymnasium.register("Injected-v0", entry_point=f"{__name__}:World")

@@ -125,7 +125,8 @@ class Cpprb:
 def _stacks(pictures: np.ndarray) -> np.ndarray:
     """The last four pictures at each place of the cycle: (PICTURES, 4, height, width)."""
     order = np.add.outer(np.arange(PICTURES), np.arange(1 - STACK[0], 1)) % PICTURES
-    return pictures[order]
+    stacks: np.ndarray = pictures[order]
+    return stacks
 
 
 def timed(which: Any, numbers: range, wait: Callable[[], object] = lambda: None) -> np.ndarray:

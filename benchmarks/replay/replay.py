@@ -104,10 +104,9 @@ def _contender(name: str, count: int) -> Draw:
         if name == "ours, both stacks":
             mock.patch("rtagent.learning.replay.replay.BatchBuffer", BothStacks).start()
         ours = Ours(pictures(), count)
-        return {
-            "ours, 8 steps": lambda: ours.draw(ours.steps8),
-            "ours, prioritized": lambda: ours.filled().draw_and_update,
-        }.get(name, lambda: ours.draw(ours.uniform))()
+        if name == "ours, prioritized":
+            return ours.filled().draw_and_update
+        return ours.draw(ours.steps8 if name == "ours, 8 steps" else ours.uniform)
     if name == "TorchRL":
         return TorchRL(pictures(), count).draw
     small = "small" in name

@@ -14,7 +14,7 @@ RATE_HZ = 60.0
 Info: TypeAlias = dict[str, Any]
 
 
-class BricksWorld(gymnasium.Env[Frame, int]):
+class BricksWorld(gymnasium.Env[Frame, Any]):
     """See `Bricks`: a brick is worth 1, and a ball that is missed ends the episode."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (4 * SIZE * SIZE,), np.float32)
@@ -36,4 +36,4 @@ class BricksWorld(gymnasium.Env[Frame, int]):
         return *self._game.step(int(action)), {}
 
 
-gymnasium.register("BricksWorld-v0", BricksWorld)
+gymnasium.register("BricksWorld-v0", entry_point=f"{__name__}:BricksWorld")

@@ -69,4 +69,4 @@ def make(game: str, log: str, **settings: Any) -> gymnasium.Env[Any, Any]:
     return Encounters(PaperGame(rom, rewards, **settings), Path(log))
 
 
-gymnasium.register("Encounters-v0", entry_point=make)
+gymnasium.register("Encounters-v0", entry_point=f"{__name__}:make")

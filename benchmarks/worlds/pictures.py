@@ -45,4 +45,5 @@ class Instant(torch.nn.Module):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """(B, 4, 84, 84) to (B, 3) action values."""
-        return self.layer(observations[:, -1, 0, :1].float())
+        values: torch.Tensor = self.layer(observations[:, -1, 0, :1].float())
+        return values

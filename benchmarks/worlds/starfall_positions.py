@@ -25,7 +25,9 @@ class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Shows the cartridge's variables, (6,) float32 in [0, 1]: x of the boat, x and y of both stars
     in pixels, a y of 0 where there is no star, and the level, which tells how fast they fall."""
 
-    observation_space = spaces.Box(0.0, 1.0, (len(LARGEST),), np.float32)
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Box(0.0, 1.0, (len(LARGEST),), np.float32)
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """The variables, whatever the picture."""
