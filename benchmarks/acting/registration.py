@@ -25,15 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from benchmarks.command import Result, command_line, report
+from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.inference.driver import Driver
 from rtagent.inference.weights import Weights
-from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
@@ -50,7 +49,6 @@ BLOCKS = 6
 SKIPPED = 20
 FLOOR_SLEEPS = 60
 """Bare sleeps measured before each block."""
-STACK = (4, 84, 84)
 
 
 class InstantPolicy:
@@ -78,25 +76,6 @@ class NoPipe(Pipe):
     def send(self, message: Any, wait_s: float = 0.0) -> bool:
         """Drop the message."""
         return True
-
-
-def blueprint() -> Blueprint:
-    """Shapes of the built-in game."""
-    return Blueprint(
-        rate_hz=60.0,
-        frame_shape=STACK[1:],
-        frame_dtype="uint8",
-        frame_stack=STACK[0],
-        observation_space=gymnasium.spaces.Box(0, 255, STACK, np.uint8),
-        action_space=gymnasium.spaces.Discrete(3),
-        action_shape=(),
-        action_dtype="int32",
-        action_meanings=(),
-        noop_action=0,
-        network="none",
-        tensors=(TensorSpec("none", (1,)),),
-        screen=True,
-    )
 
 
 def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> None:

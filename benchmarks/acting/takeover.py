@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import NoPipe, Ticks, blueprint
+from benchmarks.acting.registration import NoPipe, Ticks
 from benchmarks.command import command_line
+from benchmarks.worlds.shapes import blueprint
 from rtagent.cli.forward_time import takeover_times
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config

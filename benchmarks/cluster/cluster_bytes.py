@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.acting.registration import blueprint
 from benchmarks.command import command_line
 from benchmarks.worlds.pattern_world import PatternWorld
+from benchmarks.worlds.shapes import blueprint
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode

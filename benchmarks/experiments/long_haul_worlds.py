@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from benchmarks.acting.registration import blueprint as image_blueprint
 from benchmarks.worlds.bricks import ACTIONS, SIZE, Bricks
+from benchmarks.worlds.shapes import blueprint as image_blueprint
 from rtagent.config import Config
 from rtagent.env.adapter import Adapter, Step, open_environment
 from rtagent.evaluation.probe import probe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,11 +16,11 @@ import numpy.typing as npt
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_states import AT_ONCE, states
 from benchmarks.reliability.fuzz_target import Make, Target, Use, each
+from benchmarks.worlds.shapes import blueprint
 from rtagent.config_sources import load_config
 from rtagent.env.donkey.protocol import ProtocolError
 from rtagent.env.donkey.telemetry import read
 from rtagent.errors import UserError
-from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.remote import protocol as remote
@@ -145,11 +146,7 @@ def _answers(folder: Path) -> Iterator[tuple[Make, Use]]:
 
 def _rings() -> tuple[FrameRing, Ledger]:
     """An empty frame ring and ledger."""
-    about = Blueprint(
-        rate_hz=60.0, frame_shape=(6, 5), frame_dtype="uint8", frame_stack=4,
-        observation_space=None, action_space=None, action_shape=(), action_dtype="int32",
-        action_meanings=(), noop_action=0, network="", tensors=(), screen=True,
-    )
+    about = replace(blueprint(), frame_shape=(6, 5))
     return FrameRing.private(about, CAPACITY), Ledger.private(about, CAPACITY)
 
 

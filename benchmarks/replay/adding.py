@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.acting.registration import STACK, blueprint
 from benchmarks.command import Result, command_line, report
 from benchmarks.replay.replay_contenders import peer
+from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config

@@ -37,7 +37,6 @@ from unittest import mock
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import STACK
 from benchmarks.command import command_line
 from benchmarks.replay.replay_contenders import (
     BothStacks,
@@ -49,6 +48,7 @@ from benchmarks.replay.replay_contenders import (
     peer,
     pictures,
 )
+from benchmarks.worlds.shapes import STACK
 from rtagent.errors import UserError
 from rtagent.learning.replay.prefetch import Prefetcher
 

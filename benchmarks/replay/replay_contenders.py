@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import STACK, blueprint
+from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError

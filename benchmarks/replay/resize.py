@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import STACK, blueprint
 from benchmarks.command import command_line
+from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.acting.registration import blueprint
+from benchmarks.worlds.shapes import blueprint
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
 from rtagent.memory.blueprint import Blueprint

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from benchmarks.acting.registration import blueprint
 from benchmarks.cluster.cluster_throughput import (
     ALONE,
     CLUSTER,
@@ -21,6 +20,7 @@ from benchmarks.cluster.cluster_throughput import (
 from benchmarks.cluster.plain_actors import PlainReplay, joined
 from benchmarks.cluster.throughput_sides import Block
 from benchmarks.worlds.pattern_world import PatternWorld
+from benchmarks.worlds.shapes import blueprint
 from rtagent.config_sources import load_config
 
 NEAR = CLUSTER.format(0)
