@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
 from benchmarks.experiment import Experiment
-from benchmarks.intervals import half_interval
 from benchmarks.learning_runs import learn
-from benchmarks.results import Results
+from benchmarks.results import Results, half_interval
 from benchmarks.worlds.duel_demonstration import ENVIRONMENT, record
 from rtagent.storage.demonstration_file import SUFFIX
 

@@ -32,8 +32,7 @@ import torch
 
 from benchmarks.experiment import Experiment
 from benchmarks.experiments.long_haul_trial import BATCHES, Setup, Trial
-from benchmarks.intervals import half_interval
-from benchmarks.results import Results
+from benchmarks.results import Results, half_interval
 from rtagent.clock import Clock, MonotonicClock
 
 STANDARD = Setup("edge", 8, 4096, 16, 32, BATCHES, 0)

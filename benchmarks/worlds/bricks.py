@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+RATE_HZ = 60.0
 SIZE = 10
 ACTIONS = 3
 LONGEST = 500
@@ -75,3 +79,28 @@ class Bricks:
         planes[TRAIL][self._trail] = 1.0
         planes[BRICK] = self._bricks
         return planes.reshape(-1)
+
+
+class BricksWorld(gymnasium.Env[Frame, Any]):
+    """`Bricks` for Gymnasium, observed as one vector of its four planes."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (4 * SIZE * SIZE,), np.float32)
+    action_space = gymnasium.spaces.Discrete(ACTIONS)
+    metadata = {"render_modes": [], "render_fps": RATE_HZ}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self._game = Bricks(self.np_random)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Frame, Any]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self._game = Bricks(self.np_random)
+        return self._game.reset(), {}
+
+    def step(self, action: int) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """One tick."""
+        return *self._game.step(int(action)), {}
+
+
+gymnasium.register("BricksWorld-v0", entry_point=f"{__name__}:BricksWorld")

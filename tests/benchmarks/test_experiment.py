@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from benchmarks import experiment as engine
-from benchmarks.experiment import Experiment, Options, Results, perform, save
-from benchmarks.intervals import half_interval, student
+from benchmarks.experiment import Experiment, Options, perform, save
+from benchmarks.results import Results, half_interval
 from rtagent.cli.bench import find_scripts
 from rtagent.errors import UserError
+from rtagent.evaluation.intervals import student
 
 COMMAND = "rtagent experiment doubling"
 
