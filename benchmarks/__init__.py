@@ -1,1 +1,4 @@
-"""Measurements, each a command that prints its figure."""
+"""Measurements: commands that print figures, and experiments, each in the folder of its subject.
+
+The modules of this folder serve several of the others.
+"""

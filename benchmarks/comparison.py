@@ -27,11 +27,8 @@ Result = TypeVar("Result")
 
 
 def processes_of(contender: str, ticks: float) -> int:
-    """Inference processes of a contender at a latency in ticks of a Game Boy."""
-    if contender == "sequential":
-        return 1
-    latency = ticks * TICK_S
-    return processes_needed(latency, latency * SPREAD, TICK_S, "adaptive")
+    """Inference processes of a contender at an injected latency in ticks."""
+    return 1 if contender == "sequential" else processes_needed(ticks, SPREAD * ticks, 1.0)
 
 
 def settings_of(contender: str, ticks: float) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from benchmarks.learning_runs import late_return
 from benchmarks.results import Results
 from rtagent.telemetry.learning_curve import moving_mean
 
@@ -13,13 +15,31 @@ EPISODES = 20
 COLOURS = ("tab:blue", "tab:red")
 
 
+def figures_of(
+    contender: str, run: Mapping[str, Any], minutes: float, **more: Any
+) -> dict[str, Any]:
+    """Figures of a contender, by names that end in its own.
+
+    Args:
+        contender: its name.
+        run: what `learn` or `learn_virtually` has returned.
+        minutes: length of the run.
+        more: further figures.
+    """
+    figures = {
+        "return": late_return(run["episodes"], minutes), "updates": run["updates"],
+        "inaction": run["inaction_fraction"], "curve": run["episodes"], **more,
+    }
+    return {f"{name}_{contender}": value for name, value in figures.items()}
+
+
 def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: str) -> None:
     """Draw the curves of one condition.
 
     Args:
         axes: the panel to draw on.
-        results: trials of the condition. Their figures are `difference` and, for each contender,
-            `return_NAME` and `curve_NAME`: end (s) and return of every episode.
+        results: trials of the condition. Their figures are `difference` and those of
+            `figures_of` for each contender.
         contenders: names of the contenders.
         title: name of the condition.
     """

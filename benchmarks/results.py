@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.intervals import half_interval
+from rtagent.evaluation.intervals import student
 
 Trial = Mapping[str, Any]
 
@@ -110,6 +112,22 @@ class Results:
             shown |= {row["figure"]: text} if row["figure"] else {}
             shown |= {"failed": row["failed"]} if row["failed"] else {}
         return list(rows.values())
+
+
+def half_interval(values: NDArray[Any]) -> NDArray[Any]:
+    """Half of the 95 % interval of a mean over seeds.
+
+    Args:
+        values: (seeds, ...).
+
+    Returns:
+        (...); NaN with a single seed.
+    """
+    seeds = len(values)
+    if seeds < 2:
+        return np.full(values.shape[1:], np.nan)
+    half: NDArray[Any] = student(seeds) * values.std(axis=0, ddof=1)
+    return half / math.sqrt(seeds)
 
 
 def bars(axes: Any, place: int, of: int, points: Sequence[Point | None], **how: Any) -> None:

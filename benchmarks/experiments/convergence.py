@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 import rtagent
 from benchmarks.experiment import VIRTUAL, Experiment
-from benchmarks.learning import EXAMPLES, late_return, learn_virtually
+from benchmarks.learning_runs import EXAMPLES, late_return, learn_virtually
 from benchmarks.results import Results
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.telemetry.learning_curve import moving_mean
@@ -80,7 +80,7 @@ GAMES = {
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 12.0, (
-        "env.id=benchmarks.bricks_world:BricksWorld-v0", "env.rate_hz=60",
+        "env.id=benchmarks.worlds.bricks:BricksWorld-v0", "env.rate_hz=60",
         "env.default_action=noop", "policy.width=2", "policy.epsilon_steps=10000",
         "learning.algorithm=dqn", "learning.learning_rate=1e-3", "learning.n_step=1",
         "learning.batch_size=32", "learning.updates_per_tick=0.5",

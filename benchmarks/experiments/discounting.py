@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, late_return, learn_virtually
+from benchmarks.comparison import processes_of
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import EXAMPLES, late_return, learn_virtually
+from benchmarks.results import Results
 from rtagent.config import Config
 from rtagent.config_sources import load_config
-from rtagent.staggering.figures import processes_needed
 
 RATE_HZ = 200.0
 TICKS = (0.8, 2, 4)
@@ -40,7 +41,7 @@ def config_of(contender: str, ticks: float, discount: str, seed: int) -> Config:
     alone = contender == "sequential"
     return load_config(EXAMPLES / "cartpole.toml", [
         f"inference.injected_latency_ms={1e3 * ticks / RATE_HZ}",
-        f"inference.processes={1 if alone else processes_needed(ticks, 1.01 * ticks, 1.0)}",
+        f"inference.processes={processes_of(contender, ticks)}",
         f"inference.algorithm={'unstaggered' if alone else 'adaptive'}",
         f"learning.discount={discount}", f"run.seed={seed}",
     ], {})

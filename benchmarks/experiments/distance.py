@@ -18,9 +18,10 @@ import numpy as np
 
 import rtagent
 from benchmarks.comparison import figures_of_all
-from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import late_return, learn
-from benchmarks.paired_curves import draw_pair
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import learn
+from benchmarks.paired_curves import draw_pair, figures_of
+from benchmarks.results import Results
 
 PUBLISH_EVERY = 16
 UPDATES_PER_TICK = 0.15
@@ -49,12 +50,7 @@ def play(contender: str, minutes: float, seed: int) -> dict[str, Any]:
             f"run.seed={seed}", f"run.state_dir={folder}", "run.tensorboard=false",
         ], {})
         run = learn(config, minutes, f"{contender}, seed {seed}: ")
-    figures = {
-        "return": late_return(run["episodes"], minutes),
-        "updates": run["updates"], "inaction": run["inaction_fraction"],
-        "round_trip_ms": run["round_trip_ms"], "curve": run["episodes"],
-    }
-    return {f"{name}_{contender}": value for name, value in figures.items()}
+    return figures_of(contender, run, minutes, round_trip_ms=run["round_trip_ms"])
 
 
 def run(time: str, minutes: float, seed: int) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
-from benchmarks.duel_demonstration import ENVIRONMENT, record
-from benchmarks.experiment import Experiment, Results
-from benchmarks.intervals import half_interval
-from benchmarks.learning import learn
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import learn
+from benchmarks.results import Results, half_interval
+from benchmarks.worlds.duel_demonstration import ENVIRONMENT, record
 from rtagent.storage.demonstration_file import SUFFIX
 
 TICKS_OF_LATENCY = 5

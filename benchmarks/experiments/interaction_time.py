@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.experiment import Experiment, Results
-from benchmarks.live_staggering import Case, measure
+from benchmarks.acting.live_staggering import Case, measure
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.simulator import SimulationConfig, simulate
@@ -107,8 +108,8 @@ def draw(results: Results, figure: Any) -> None:
         axes.grid(alpha=0.3)
     panels[0].set_yscale("log")
     panels[0].legend(fontsize=8)
-    live = "; x: daemons on the wall clock" if results.where(time="wall clock").trials else ""
-    figure.suptitle(f"Virtual time, inference times with 2 % standard deviation{live}")
+    note = "; x: daemons on the wall clock" if live.trials else ""
+    figure.suptitle(f"Virtual time, inference times with 2 % standard deviation{note}")
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(11, 4.5))

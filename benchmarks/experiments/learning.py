@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play
+from benchmarks.results import Results
 from rtagent.config_sources import load_config
 from rtagent.telemetry.learning_curve import moving_mean
 

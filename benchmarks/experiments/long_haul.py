@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.experiment import Experiment, Results
-from benchmarks.intervals import half_interval
-from benchmarks.long_haul_trial import BATCHES, Setup, Trial
+from benchmarks.experiment import Experiment
+from benchmarks.experiments.long_haul_trial import BATCHES, Setup, Trial
+from benchmarks.results import Results, half_interval
 from rtagent.clock import Clock, MonotonicClock
 
 STANDARD = Setup("edge", 8, 4096, 16, 32, BATCHES, 0)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.experiments.long_haul import BOTH
 from benchmarks.experiments.long_haul_games import QUICK_BATCH, WORLDS, draw_worlds, run
+from benchmarks.results import Results
 
 EPOCHS, QUICK_EPOCHS = 100, 10
 

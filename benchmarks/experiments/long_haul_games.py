@@ -20,9 +20,10 @@ import time as clocks
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.experiments.long_haul import BOTH, draw_figures, figures_of
-from benchmarks.long_haul_trial import BATCHES, Setup
+from benchmarks.experiments.long_haul_trial import BATCHES, Setup
+from benchmarks.results import Results
 
 WORLDS = {"breakout": "ALE/Breakout-v5", "starfall": "rtagent/Starfall-v0"}
 EDGE = Setup("edge", 8, 65_536, 3, 512, BATCHES, 0)

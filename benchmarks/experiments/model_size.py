@@ -25,9 +25,10 @@ import numpy as np
 
 import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
-from benchmarks.experiment import Experiment, Results
+from benchmarks.experiment import Experiment
 from benchmarks.experiments.duel import COMMON as DUEL
-from benchmarks.learning import OFFLINE, late_return, learn, learn_virtually, play
+from benchmarks.learning_runs import OFFLINE, late_return, learn, learn_virtually, play
+from benchmarks.results import Results
 from rtagent.config.section import MAX_INFERENCE_PROCESSES
 
 WIDTHS = (1, 7, 29)

@@ -27,10 +27,11 @@ import numpy as np
 import rtagent
 import rtagent.virtual
 from benchmarks.comparison import COLOURS, TICK_S
-from benchmarks.encounters import completed
-from benchmarks.experiment import VIRTUAL, Experiment, Results
+from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.experiments.model_size import LARGEST_TICKS, UPDATE_S, WIDTHS, settings
-from benchmarks.learning import learn
+from benchmarks.learning_runs import learn
+from benchmarks.results import Results
+from benchmarks.worlds.encounters import completed
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.storage.checkpoint import newest
@@ -91,7 +92,7 @@ def run(
             start=_kept("starts", game), roms=_kept("roms"), game=ENCOUNTERS[game], log=log
         )
         config = load_config(overrides=[
-            *here, "env.id=benchmarks.encounters:Encounters-v0", f"env.kwargs={kwargs}",
+            *here, "env.id=benchmarks.worlds.encounters:Encounters-v0", f"env.kwargs={kwargs}",
         ])
         if injected_ticks is None:
             found = learn(config, minutes, f"{game}, k={width}, {contender}, seed {seed}: ")

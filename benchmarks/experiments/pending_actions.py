@@ -20,16 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rtagent
-from benchmarks.comparison import figures_of_all
-from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, late_return, learn, learn_virtually
-from benchmarks.paired_curves import draw_pair
+from benchmarks.comparison import figures_of_all, processes_of
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import EXAMPLES, learn, learn_virtually
+from benchmarks.paired_curves import draw_pair, figures_of
+from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
-from rtagent.staggering.figures import processes_needed
 
 TICKS = 5.0
-SPREAD = 1.01
-"""No real inference takes exactly the injected time."""
 COUNT = 8
 """Pending actions that are observed: an action comes about as many ticks late."""
 EXAMPLE = EXAMPLES / "cartpole.toml"
@@ -58,8 +56,8 @@ class World(NamedTuple):
 
 _STARFALL = World(None, (), GAME_BOY_HZ, 8.0, 0.03, ("learning.updates_per_tick=0.3",))
 _POSITIONS = (
-    "env.id=benchmarks.starfall_positions:StarfallPositions-v0", f"env.rate_hz={GAME_BOY_HZ}",
-    "env.default_action=noop",
+    "env.id=benchmarks.worlds.starfall_positions:StarfallPositions-v0",
+    f"env.rate_hz={GAME_BOY_HZ}", "env.default_action=noop",
 )
 WORLDS = {
     "cartpole": World(EXAMPLE, (), 200.0, 5.0, 0.002, ()),
@@ -82,7 +80,7 @@ def settings(world: World, count: int, seed: int) -> list[str]:
     return [
         *world.settings,
         f"inference.injected_latency_ms={1e3 * TICKS / world.rate_hz:.3f}",
-        f"inference.processes={processes_needed(TICKS, SPREAD * TICKS, 1.0, 'adaptive')}",
+        f"inference.processes={processes_of('staggered', TICKS)}",
         f"env.pending_actions={count}", f"run.seed={seed}",
     ]
 
@@ -100,11 +98,7 @@ def play(name: str, time: str, minutes: float, contender: str, seed: int) -> dic
             run = learn_virtually(config, minutes, update_s=world.update_s)
         else:
             run = learn(config, minutes, f"{name} {contender}, seed {seed}: ")
-    figures = {
-        "return": late_return(run["episodes"], minutes),
-        "inaction": run["inaction_fraction"], "updates": run["updates"], "curve": run["episodes"],
-    }
-    return {f"{name}_{contender}": value for name, value in figures.items()}
+    return figures_of(contender, run, minutes)
 
 
 def run(world: str, time: str, minutes: float, seed: int) -> dict[str, Any]:

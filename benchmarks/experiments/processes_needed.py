@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.experiment import Experiment, Results
+from benchmarks.comparison import processes_of
+from benchmarks.experiment import Experiment
+from benchmarks.results import Results
 from rtagent.cli.forward_time import measure
 from rtagent.config import GAME_BOY_HZ
 from rtagent.learning.learners_needed import learners_needed
@@ -80,8 +82,7 @@ def run(how: str, what: str, mode: str, seed: int, **more: Any) -> dict[str, Any
         return {"needed": simulated_learners(ticks, SPREAD, seed), "formula": formula}
     formula = processes_needed(ticks, LONGEST * ticks, 1.0, mode)
     if how == "injected":
-        # No real inference takes exactly the injected time.
-        formula = processes_needed(ticks, 1.01 * ticks, 1.0, mode)
+        formula = processes_of("staggered", ticks)
         return {"needed": _injected(ticks, formula, more["seconds"]), "formula": formula}
     return {"needed": simulated_processes(ticks, SPREAD, mode, seed), "formula": formula}
 

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
-from benchmarks import r3_memory
 from benchmarks.experiment import Experiment
+from benchmarks.experiments import r3_memory
 from benchmarks.results import Results, bars
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
@@ -129,7 +129,8 @@ def trials(quick: bool) -> list[dict[str, Any]]:
          "room_mib": r3_memory.ROOM_MIB}
         for mode in r3_memory.MODES for handler in r3_memory.HANDLERS
     ]
-    return [*({**each, **size} for each in (*modes, *changed, *sweeps, *worlds)), *memory]
+    timed: list[dict[str, Any]] = [*modes, *changed, *sweeps, *worlds]
+    return [*(each | size for each in timed), *memory]
 
 
 def run(what: str, seed: int, time: str, **more: Any) -> Any:

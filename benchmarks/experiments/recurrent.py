@@ -15,11 +15,12 @@ import numpy as np
 
 import rtagent
 import rtagent.virtual
-from benchmarks.experiment import Experiment, Results
-from benchmarks.learning import EXAMPLES, episodes_of, late_return
-from benchmarks.paired_curves import draw_pair
+from benchmarks.experiment import Experiment
+from benchmarks.learning_runs import EXAMPLES, episodes_of
+from benchmarks.paired_curves import draw_pair, figures_of
+from benchmarks.results import Results
 
-WORLD = "benchmarks.hidden_velocity:HiddenVelocity-v0"
+WORLD = "benchmarks.worlds.hidden_velocity:HiddenVelocity-v0"
 RATE_HZ = 50.0
 TICKS = {1: 0.4, 2: 1.5}
 """How long an inference takes, by the number of processes."""
@@ -48,15 +49,12 @@ def play(processes: int, minutes: float, network: str, seed: int) -> dict[str, A
         config, seconds=60.0 * minutes, seed=seed, update_s=UPDATE_S,
         inference_s=TICKS[processes] / RATE_HZ,
     )
-    episodes = episodes_of(found)
-    figures = {
-        "return": late_return(episodes, minutes), "updates": found.updates,
-        "inaction": found.figures()["inaction_fraction"], "curve": episodes,
-    }
+    more = {}
     if network == "lstm":
         lags = found.rows["state_lag"]
-        figures["lag"] = float(lags[lags > 0].mean())
-    return {f"{name}_{network}": value for name, value in figures.items()}
+        more["lag"] = float(lags[lags > 0].mean())
+    run = {**found.figures(), "episodes": episodes_of(found)}
+    return figures_of(network, run, minutes, **more)
 
 
 def run(processes: int, minutes: float, seed: int) -> dict[str, Any]:

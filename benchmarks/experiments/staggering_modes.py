@@ -65,14 +65,16 @@ def events_of(disturbed: str, processes: int, seconds: float) -> tuple[Event, ..
         case "slow 5 s":
             return tuple(Slowdown(at, at + 5.0, 1.5) for at in times)
         case "kill, restart":
-            pairs = ((Kill(at, victim), Restart(at + 0.5, victim)) for at in times)
-            return tuple(event for pair in pairs for event in pair)
+            return tuple(
+                event for at in times for event in (Kill(at, victim), Restart(at + 0.5, victim))
+            )
         case "kill":
             return (Kill(times[0], victim),)
         case "rescale" if processes > 1:
-            pairs = ((SetProcesses(at, processes + 2), SetProcesses(at + 5.0, processes))
-                     for at in times)
-            return tuple(event for pair in pairs for event in pair)
+            return tuple(
+                SetProcesses(at + later, count) for at in times
+                for later, count in ((0.0, processes + 2), (5.0, processes))
+            )
     return ()
 
 

@@ -70,13 +70,13 @@ def _environ() -> dict[str, str]:
 
 
 def find_scripts(folder: str = "benchmarks", mark: str = '__name__ == "__main__"') -> Scripts:
-    """The modules of a folder of the checkout whose text has the mark, by name.
+    """The modules below a folder of the checkout whose text has the mark, by name.
 
     Raises:
         UserError: there is no checkout.
     """
-    found = {path.stem: path for path in sorted((CHECKOUT / folder).glob("*.py"))
-             if mark in path.read_text(encoding="utf-8")}
+    scripts = sorted((CHECKOUT / folder).rglob("*.py"), key=lambda path: path.stem)
+    found = {path.stem: path for path in scripts if mark in path.read_text(encoding="utf-8")}
     if not found:
         raise UserError(
             "benchmarks and experiments come with a source checkout only: clone the repository "

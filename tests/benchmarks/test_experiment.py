@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from benchmarks import experiment as engine
-from benchmarks.experiment import Experiment, Options, Results, perform, save
-from benchmarks.intervals import half_interval, student
+from benchmarks.experiment import Experiment, Options, perform, save
+from benchmarks.results import Results, half_interval
+from rtagent.cli.bench import find_scripts
 from rtagent.errors import UserError
+from rtagent.evaluation.intervals import student
 
 COMMAND = "rtagent experiment doubling"
 
@@ -256,9 +258,7 @@ def test_one_seed_has_no_interval() -> None:
     assert np.isnan(half_interval(np.ones((1, 7)))).all()
 
 
-@pytest.mark.parametrize(
-    "name", [path.stem for path in Path(engine.__file__).parent.glob("experiments/[a-z]*.py")]
-)
+@pytest.mark.parametrize("name", find_scripts("benchmarks/experiments", "EXPERIMENT = "))
 def test_every_experiment_has_a_short_form(name: str) -> None:
     experiment = engine.load(name)
     quick, whole = ([dict(each) for each in experiment.trials(size)] for size in (True, False))

@@ -26,8 +26,8 @@ if __name__ == "__main__":
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one benchmark and one helper module."""
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
+    folder = tmp_path / "benchmarks" / "subject"
+    folder.mkdir(parents=True)
     (folder / "echo.py").write_text(ECHO)
     (folder / "helper.py").write_text('"""Shared by the benchmarks."""\n')
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from benchmarks.cluster.ray_cluster import ENVIRON, Head
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
-from benchmarks.ray_cluster import ENVIRON, Head
 from rtagent.clock import MonotonicClock
 from rtagent.cluster.held_folder import hold
 from rtagent.storage import checkpoint as checkpoints

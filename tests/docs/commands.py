@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from unittest.mock import patch
 
 from rtagent import cli
+from rtagent.cli.bench import find_scripts
 from rtagent.config_sources import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -112,8 +113,7 @@ def check_rtagent(arguments: Sequence[str]) -> None:
 
 def check_benchmark(name: str, arguments: Sequence[str]) -> None:
     """Run a benchmark up to the end of its argument parser."""
-    script = ROOT / "benchmarks" / f"{name}.py"
-    assert script.exists(), name
+    script = find_scripts()[name]
     take = argparse.ArgumentParser.parse_args
 
     def parse_args(parser: argparse.ArgumentParser, *given: Any, **options: Any) -> NoReturn:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from benchmarks import injected
+from benchmarks.reliability import injected
 
 PAUSE_S = 3.0
 """Longer than a process may be silent."""

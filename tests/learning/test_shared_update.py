@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.local_update import LocalUpdate
+from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for

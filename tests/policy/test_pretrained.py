@@ -263,7 +263,7 @@ def test_a_hub_without_a_network_and_a_missing_package(
 def test_policies_of_lerobot_itself(tmp_path: Path) -> None:
     """Needs the extra `lerobot`."""
     pytest.importorskip("lerobot.policies.act.modeling_act")
-    from benchmarks import tiny_lerobot
+    from benchmarks.acting import tiny_lerobot
 
     observation = np.ones((2, 5), np.float32)
     tiny_lerobot.save(tiny_lerobot.act(5, 2, chunk=8), tmp_path / "act")

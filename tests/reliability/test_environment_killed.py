@@ -23,7 +23,8 @@ LIMIT_S = 2.0
 HELD_UP_S = 4.0
 """A machine that is busy with other things may be so much later, now and then."""
 SETTINGS = (
-    "env.id=faulty:Faulty-v0", "policy.factory=benchmarks.injected:Policy", "inference.processes=2",
+    "env.id=faulty:Faulty-v0", "policy.factory=benchmarks.reliability.injected:Policy",
+    "inference.processes=2",
 )
 ENDS_EVERY = 200
 """Ticks of an episode of this world; picture n of a life shows n."""

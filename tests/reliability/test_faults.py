@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks.faults import EVERYBODY, FAULTS, passed
+from benchmarks.reliability.faults import EVERYBODY, FAULTS, passed
 
 FOUND = {
     "broken": None, "missed_ticks_after": [], "rows_lost_or_torn": 0, "left_behind": [],
@@ -22,7 +22,7 @@ def test_half_a_minute_of_random_faults() -> None:
     told = []
     for seed in ("5", "6"):
         options = ("--minutes", "0.4", "--seed", seed, "--json")
-        command = [sys.executable, "-m", "benchmarks.faults", *options]
+        command = [sys.executable, "-m", "benchmarks.reliability.faults", *options]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, check=False)
         told.append(found := json.loads(done.stdout))
         assert found["passed"] == (done.returncode == 0), told

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.http_client import Client, Polls, request_text
 from benchmarks.process_figures import resident_bytes
-from benchmarks.raw_ledger import DEFAULT, Ledger, Recount
+from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Recount
+from benchmarks.reliability.http_client import Client, Polls, request_text
 from tests.conftest import eventually
 from tests.reliability.watching import options
 

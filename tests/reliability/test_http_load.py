@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.http_load import measure, refused
+from benchmarks.reliability.http_load import measure, refused
 
 ROUNDS = 3
 GENEROUS_MS = 10.0

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.faults import mapped_bytes, open_descriptors
+from benchmarks.reliability.faults import mapped_bytes, open_descriptors
 from tests.conftest import eventually
 
 from .watching import await_ticks, options
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = options(
-    "env.id=benchmarks.injected:Injected-v0", "policy.factory=benchmarks.injected:Policy",
+    "env.id=benchmarks.reliability.injected:Injected-v0",
+    "policy.factory=benchmarks.reliability.injected:Policy",
     "inference.processes=2", "learning.processes=0", "replay.capacity=20000",
     "run.tensorboard=false",
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.raw_ledger import DEFAULT, Ledger
+from benchmarks.recount.raw_ledger import DEFAULT, Ledger
 from rtagent.clock import NANO
 from tests.conftest import eventually
 from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, slips, updates

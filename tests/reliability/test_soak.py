@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.raw_ledger import Ledger, Recount
-from benchmarks.soak import Soak
+from benchmarks.recount.raw_ledger import Ledger, Recount
+from benchmarks.reliability.soak import Soak
 from tests.conftest import eventually
 
 from .watching import FAST_CARTPOLE, await_ticks
@@ -48,7 +48,8 @@ def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_short_soak() -> None:
-    command = [sys.executable, "-m", "benchmarks.soak", "--minutes", "2", "--seed", "7", "--json"]
+    script = "benchmarks.reliability.soak"
+    command = [sys.executable, "-m", script, "--minutes", "2", "--seed", "7", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=False)
     result = json.loads(done.stdout)
     told = {name: value for name, value in result.items() if name != "samples"}

@@ -18,7 +18,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.raw_ledger import Ledger, Recount
+from benchmarks.recount.raw_ledger import Ledger, Recount
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.local_update import LocalUpdate
+from benchmarks.learning.local_update import LocalUpdate
 from rtagent import UserError
 from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.config_sources import parse_config

@@ -5,8 +5,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from benchmarks import duel_players as players
-from benchmarks.duel_players import DOWN, LEFT, NOOP, RIGHT, UP, A, B, play, view_of
+from benchmarks.worlds import duel_players as players
+from benchmarks.worlds.duel_players import DOWN, LEFT, NOOP, RIGHT, UP, A, B, play, view_of
 from rtagent.env.gameboy.duel import COMMANDS, ENCOUNTERS, MOVES, RESULT, TELLING, Duel
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 

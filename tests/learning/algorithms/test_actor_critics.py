@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.local_update import LocalUpdate
+from benchmarks.learning.local_update import LocalUpdate
 from rtagent.learning.algorithms.actor_critic import critics_loss
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.algorithms.sac import (

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.local_update import LocalUpdate
+from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms.dqn import dqn_targets
 from rtagent.learning.replay.batch import Batch

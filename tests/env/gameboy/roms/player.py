@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.duel_players import View, competent, masher, random_player
+from benchmarks.worlds.duel_players import View, competent, masher, random_player
 from rtagent.env.gameboy.emulators import switch_on
 from rtagent.env.gameboy.machine import Machine
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest

@@ -1,0 +1,1 @@
+"""Acting: the clock, inference processes and their staggering, engines, remote policies."""

@@ -1,0 +1,155 @@
+"""A run in virtual time beside the same run on the wall clock: inaction, delay, return, updates.
+
+CartPole at 25 Hz. First a policy is trained in virtual time. It plays, greedily, by two staggered
+processes with an inference time of 1.1 ticks; then one is learned from random weights by sequential
+interaction with an inference time of 1.6 ticks, where updates cost actions. Each is done once on
+the wall clock by the whole daemon and once in virtual time, as long and with the same settings; an
+update takes in virtual time what it took on the wall clock at the median. The figures of both sides
+are counted by the same function from the rows of their ledgers, after a warm-up.
+
+    rtagent bench virtual_against_wall [--seconds S] [--seed N] [--json]
+
+It passes if, playing, the shares of inaction differ by 0.05 at most, the delay histograms by 0.1
+(total variation: the share of actions whose delay would have to change), and the mean returns by
+25 %; and if, learning, inaction and delays do so, and the numbers of updates differ by 10 %.
+Returns while learning are shown: they differ from seed to seed on one side alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from benchmarks.command import command_line
+from rtagent import virtual
+from rtagent.cli.jitter import measure_jitter
+from rtagent.config import Config
+from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
+from rtagent.virtual.result import figures_since
+
+WARM_UP_S = 5.0
+LOOK_S = 0.2
+"""Seconds between two readings of the time of the last update."""
+TRAINED_S = 200.0
+UPDATE_S = 0.005
+"""Time of an update while the policy is trained that is played later."""
+BOUNDS = {"inaction": 0.05, "delays": 0.10, "return": 0.25, "updates": 0.10}
+"""Largest accepted differences; those of returns and updates are relative to the wall clock."""
+SETTINGS = (
+    "env.id=CartPole-v1", "env.rate_hz=25", "inference.processes=2",
+    "inference.injected_latency_ms=44", "inference.injected_latency_distribution=gauss",
+    "inference.injected_latency_spread=0.1", "learning.learning_starts=250",
+    "learning.updates_per_tick=1", "learning.precision=float32", "learning.n_step=1",
+    "policy.epsilon_steps=2000", "replay.capacity=50000", "run.tensorboard=false",
+    "run.checkpoint_every_s=3600",
+)
+BY_TURNS = (
+    "inference.algorithm=sequential-infer-learn", "inference.processes=1",
+    "inference.injected_latency_ms=64",
+)
+
+
+def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
+    """Figures of a live run, from its start on."""
+    with rtagent.Runtime(config) as runtime:
+        runtime.wait_ready(60)
+        world = runtime.world
+        learner, update_ns = world.metrics.learners[0], []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(LOOK_S)
+            if learner.updates:
+                update_ns.append(learner.update_ns)
+        rows = world.ledger.read(0, world.ledger.newest + 1)
+        updates, update_s = learner.updates, float(np.median(update_ns)) / 1e9
+    rows["time_ns"] -= rows["time_ns"][0]
+    return {**figures_since(rows, WARM_UP_S), "updates": updates, "update_s": update_s}
+
+
+def compared(wall: dict[str, Any], simulated: dict[str, Any]) -> dict[str, float]:
+    """Differences, in the units of `BOUNDS`."""
+    return {
+        "inaction": abs(wall["inaction_fraction"] - simulated["inaction_fraction"]),
+        "delays": total_variation(wall["delay_ticks"], simulated["delay_ticks"]),
+        "return": relative(wall["mean_return"], simulated["mean_return"]),
+        "updates": relative(wall["updates"], simulated["updates"]),
+    }
+
+
+def total_variation(one: dict[int, int], other: dict[int, int]) -> float:
+    """Half of the sum of differences between two histograms, each of sum 1."""
+    sums = sum(one.values()), sum(other.values())
+    keys = {*one, *other}
+    return sum(abs(one.get(key, 0) / sums[0] - other.get(key, 0) / sums[1]) for key in keys) / 2
+
+
+def relative(wall: float, simulated: float) -> float:
+    """The difference over the wall clock's figure."""
+    return abs(simulated - wall) / abs(wall) if wall else float(simulated != wall)
+
+
+def main() -> int:
+    """Both runs on both clocks; exit code 1 if a bound is missed."""
+    parser = command_line(__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        learning = rtagent.load_config(
+            overrides=[*SETTINGS, f"run.seed={args.seed}", f"run.state_dir={folder}/play"]
+        )
+        saved = Path(folder, "play", FOLDER)
+        virtual.run(learning, seconds=TRAINED_S, update_s=UPDATE_S, checkpoint_dir=saved)
+        path, _ = load_checkpoint(saved)
+        plays = playing(learning)
+        wall = on_the_wall_clock(plays, args.seconds)
+        simulated = virtual.run(plays, seconds=args.seconds, policy=path)
+        results["playing"] = (wall, simulated.figures(WARM_UP_S), ("inaction", "delays", "return"))
+        learns = rtagent.load_config(
+            overrides=[
+                *SETTINGS, *BY_TURNS, f"run.seed={args.seed}", f"run.state_dir={folder}/learn",
+            ]
+        )
+        wall = on_the_wall_clock(learns, args.seconds)
+        simulated = virtual.run(learns, seconds=args.seconds, update_s=wall["update_s"])
+        judged = ("inaction", "delays", "updates")
+        results["learning"] = (wall, simulated.figures(WARM_UP_S), judged)
+    document, passed = {}, True
+    for name, (wall, simulated_figures, judged) in results.items():
+        differences = compared(wall, simulated_figures)
+        good = all(differences[each] <= BOUNDS[each] for each in judged)
+        passed &= good
+        document[name] = {"wall": wall, "virtual": simulated_figures, "differences": differences}
+        for side in ("wall", "virtual"):
+            print(f"{name:8}  {side:7}  {shown(document[name][side])}", file=sys.stderr)
+        verdict = "  ".join(f"{each} {differences[each]:.4f}" for each in judged)
+        print(f"{name:8}  differ   {verdict}  {'ok' if good else 'MISSED'}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({**document, "bounds": BOUNDS, "passed": passed}))
+    return int(not passed)
+
+
+def shown(figures: dict[str, Any]) -> str:
+    """Figures of one side in a line."""
+    delays = figures["delay_ticks"]
+    total = sum(delays.values())
+    parts = ", ".join(f"{delay}: {100 * count / total:.1f} %" for delay, count in delays.items())
+    mean = figures["mean_return"]
+    return (
+        f"inaction {100 * figures['inaction_fraction']:.2f} %  delays {parts}  "
+        f"return {np.nan if mean is None else mean:.1f} ({figures['episodes']} episodes)  "
+        f"updates {figures['updates']}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Learning on another machine: bytes on the wire, updates per second, faults."""

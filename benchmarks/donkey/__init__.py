@@ -1,0 +1,1 @@
+"""DonkeyCar: its environment, its embedded simulator, and driving that is learned."""

@@ -1,0 +1,1 @@
+"""Learning: the time of an update, and what is learned with it."""

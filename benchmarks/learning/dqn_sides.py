@@ -1,0 +1,124 @@
+"""One DQN update two ways: a plain textbook implementation, and the update of the daemon."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.learning.local_update import UpdateResult
+from rtagent.config import LearningConfig
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import SharedUpdate
+
+SIDES = ("naive", "ours")
+
+
+class NaiveUpdate:
+    """DQN as a textbook writes it: float32, torch's defaults, a loop over the parameters.
+
+    Args:
+        network: one of the built-in networks; its own conversion of observations is switched off.
+        learning: step size, clipping, period of the target network.
+        foreach: whether Adam and clipping take many parameters at once. If None, torch chooses.
+    """
+
+    def __init__(
+        self, network: nn.Module, learning: LearningConfig, foreach: bool | None = False
+    ) -> None:
+        self.network: Any = network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.network._prepare = lambda observations, weight: observations
+        self.target = copy.deepcopy(self.network).requires_grad_(False)
+        self.updates = 0
+        self._learning, self._foreach = learning, foreach
+        self._optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=learning.learning_rate, foreach=foreach, fused=foreach
+        )
+
+    def step(self, batch: Batch) -> UpdateResult:
+        """One gradient step."""
+        batch = as_floats(batch)
+        with torch.no_grad():
+            best = self.target(batch.next_observations).max(dim=1).values
+            targets = batch.rewards + batch.discounts * best * ~batch.terminals
+        values = self.network(batch.observations).gather(1, batch.actions[:, None])[:, 0]
+        loss = functional.smooth_l1_loss(values, targets)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        limit = self._learning.gradient_clip or float("inf")
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=self._foreach)
+        self._optimizer.step()
+        self.updates += 1
+        if self.updates % self._learning.target_period == 0:
+            self.target.load_state_dict(self.network.state_dict())
+        return UpdateResult(float(loss.detach()), float(norm), True, (targets - values).detach())
+
+
+class DaemonUpdate:
+    """An update as a learner of the daemon does it: read, compute, apply to the shared state.
+
+    Args:
+        network: as `ValueLearning` takes it.
+        learning: algorithm, step size, clipping, how the target network follows.
+    """
+
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        self._shared = SharedUpdate.private(network, learning)
+        self.network = self._shared.algorithm.network
+        self._shared.refresh()
+
+    def choose_precision(self, batch_of: Callable[[int], Batch], count: int) -> str:
+        """As a learner does, compute in the precision that is the fastest here; its name."""
+        measured = self._shared.measure_precisions(batch_of, count, lambda: None)
+        self._shared.algorithm.precision = measured.chosen
+        return measured.chosen
+
+    @property
+    def updates(self) -> int:
+        """Updates applied so far."""
+        return self._shared.state.progress.updates
+
+    def step(self, batch: Batch) -> UpdateResult:
+        """One update; afterwards the network holds the new weights."""
+        gradient = self._shared.compute(batch, self.updates)
+        if gradient.finite:
+            self._shared.apply(gradient)
+            self._shared.refresh()
+        elif gradient.overflowed:
+            self._shared.lower_scale(gradient)
+            self._shared.refresh()
+        return UpdateResult(gradient.loss, gradient.norm, gradient.finite, gradient.errors)
+
+
+def as_floats(batch: Batch) -> Batch:
+    """The batch with float32 observations; pixels in [0, 1]."""
+
+    def convert(observations: Tensor) -> Tensor:
+        is_pixels = observations.dtype == torch.uint8
+        return observations.float() / 255.0 if is_pixels else observations
+
+    return replace(
+        batch,
+        observations=convert(batch.observations),
+        next_observations=convert(batch.next_observations),
+    )
+
+
+def random_batch(count: int) -> Batch:
+    """A batch of random pixels, which take as long as any others."""
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (2, count, 4, 84, 84), dtype=torch.uint8, generator=rng)
+    return Batch(
+        observations=pixels[0],
+        actions=torch.randint(0, 6, (count,), generator=rng),
+        rewards=torch.randn(count, generator=rng),
+        discounts=torch.full((count,), 0.99),
+        next_observations=pixels[1],
+        terminals=torch.zeros(count, dtype=torch.bool),
+        weights=torch.ones(count),
+    )

@@ -1,0 +1,98 @@
+"""Two learners in round-robin against one: updates per second, staleness, and what play notices.
+
+Compute-bound: the learners have all the data that they want and the machine for themselves; the
+environment ticks slowly. Shared: the default game is played at full rate beside them, and its
+inaction is counted with one learner and with two. One and two alternate within one run of the
+program, so that both see the same machine.
+
+    rtagent bench learners [--rounds N] [--seconds S] [--json]
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command import command_line
+from rtagent import Runtime, load_config
+
+TARGET_RATIO = 1.7
+SETTLE_S = 3.0
+
+
+def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
+    """Updates per second, staleness and inaction over some seconds."""
+    before = runtime.stats()
+    started = time.monotonic()
+    time.sleep(seconds)
+    after = runtime.stats()
+    elapsed = time.monotonic() - started
+    ticks = after["clock"]["ticks"] - before["clock"]["ticks"]
+    default = after["actions"]["default"] - before["actions"]["default"]
+    return {
+        "updates_per_s": (after["learning"]["updates"] - before["learning"]["updates"]) / elapsed,
+        "staleness": after["learning"]["staleness"]["max"],
+        "inaction": default / ticks if ticks else None,
+    }
+
+
+def alternate(settings: list[str], rounds: int, seconds: float) -> dict[int, list[dict[str, Any]]]:
+    """Rounds with one learner and with two, in one run of the program."""
+    found: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as folder:
+        config = load_config(None, [f"run.state_dir={folder}", *settings], {})
+        with Runtime(config) as runtime:
+            runtime.wait_ready(60)
+            while not runtime.stats()["learning"]["updates"]:
+                time.sleep(0.1)
+            for _ in range(rounds):
+                for learners in (1, 2):
+                    runtime.set_learning(processes=learners)
+                    time.sleep(SETTLE_S)
+                    found[learners].append(measure(runtime, seconds))
+    return found
+
+
+def median(rounds: list[dict[str, Any]], name: str) -> float:
+    """Median of a figure over the rounds."""
+    return float(statistics.median(each[name] for each in rounds))
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = command_line(__doc__)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=8.0, help="per round")
+    options = parser.parse_args()
+    common = ["learning.learning_starts=256", "replay.capacity=20000", "run.tensorboard=false"]
+    alone = [*common, "env.rate_hz=60", "inference.processes=1", "policy.network=resnet",
+             "learning.batch_size=16", "inference.injected_latency_ms=500"]
+    cases = {"compute-bound (resnet k=1, B=16)": alone, "beside play (default game)": common}
+    report: dict[str, dict[str, Any]] = {}
+    table = Table("", "1 learner", "2 learners", "ratio", "staleness", "inaction 1", "inaction 2")
+    for name, settings in cases.items():
+        found = alternate(settings, options.rounds, options.seconds)
+        one, two = (median(found[n], "updates_per_s") for n in (1, 2))
+        inaction = [median(found[n], "inaction") for n in (1, 2)]
+        report[name] = {"one": one, "two": two, "ratio": two / one, "rounds": found}
+        table.add_row(
+            name, f"{one:.1f}/s", f"{two:.1f}/s", f"{two / one:.2f}",
+            f"{found[2][-1]['staleness']}", *(f"{100 * each:.2f} %" for each in inaction),
+        )
+    if options.json:
+        print(json.dumps(report))
+        return
+    Console().print(table)
+    ratio = report["compute-bound (resnet k=1, B=16)"]["ratio"]
+    verdict = "holds" if ratio >= TARGET_RATIO else "missed"
+    print(f"compute-bound: {ratio:.2f} times as many updates; target {TARGET_RATIO}: {verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""A learning step on two cores by plan: is it as fast as predicted, and faster than on one core?
+
+Ten networks and batch sizes for DQN, and the networks of DDPG in AP-DRL's Table III. Each step is
+profiled part by part (processor time, alone and beside a busy core), planned, and carried out on
+private weights, in turns of some steps with the best plan for one core, so that both see the same
+machine; where the plan is that plan, the ratio of their times is noise. `whole` is what the profile
+has measured of a whole step on one core over the sum of its parts, medians of both; it is in the
+predictions. What is compared with the prediction is the median of wall-clock times, and beside it
+their fastest tenth: where other programs run, the first contains them, and the prediction does not.
+`machine` says how much that is: the step on one core, measured over predicted. `busy` is the error
+of the first core's processor time, to which other programs add little.
+
+    rtagent bench placement [--seconds 4] [--cases N] [--picture FILE] [--json]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.command import command_line
+from benchmarks.learning import ap_drl
+from rtagent.clock import MonotonicClock
+from rtagent.config_sources import load_config
+from rtagent.evaluation.probe import probe
+from rtagent.learning.beginning import build_network
+from rtagent.learning.placed import measure_placement
+from rtagent.learning.profiling import take_profile
+from rtagent.placement.gantt import draw
+from rtagent.placement.step import FIRST, place
+
+CASES = {
+    "nature, B=16": ("nature", 1, 16),
+    "nature, B=64": ("nature", 1, 64),
+    "nature, B=256": ("nature", 1, 256),
+    "resnet k=1, B=16": ("resnet", 1, 16),
+    "resnet k=1, B=64": ("resnet", 1, 64),
+    "resnet k=2, B=16": ("resnet", 2, 16),
+    "mlp 64, B=256": ("mlp", 1, 256),
+    "mlp 512, B=64": ("mlp", 8, 64),
+    "mlp 512, B=256": ("mlp", 8, 256),
+    "mlp 1024, B=256": ("mlp", 16, 256),
+    "ddpg, B=16": ("ddpg", 1, 16),
+    "ddpg, B=64": ("ddpg", 1, 64),
+    "ddpg, B=256": ("ddpg", 1, 256),
+}
+"""Network, width and transitions."""
+WORLDS = {"mlp": "CartPole-v1", "ddpg": "LunarLanderContinuous-v3"}
+IMAGES = "rtagent/Starfall-v0"
+WITHIN = 0.15
+"""Largest relative difference of prediction and measurement."""
+NOT_SLOWER = 1.02
+"""Longest accepted time of a step by the plan, over that by the best plan for one core."""
+FAST = 10.0
+"""Percentile of the times that stands for an undisturbed step."""
+
+
+def measure(
+    name: str, width: int, size: int, seconds: float, picture: Path | None
+) -> dict[str, Any]:
+    """Milliseconds of one case, and the figures that follow from them."""
+    actor_critic = name == "ddpg"
+    config = load_config(None, [
+        f"env.id={WORLDS.get(name, IMAGES)}", f"learning.batch_size={size}",
+        *(["learning.algorithm=ddpg"] if actor_critic else
+          [f"policy.network={name}", f"policy.width={width}"]),
+    ], {})
+    blueprint, build = probe(config), ap_drl.ddpg if actor_critic else build_network
+    what = config, blueprint
+    profile = take_profile(*what, size, seconds / 2.0, lambda done: None, build=build)
+    placement = place(profile)
+    measured = measure_placement(
+        *what, placement, seconds / 2.0, lambda done: None, build=build
+    )
+    if picture is not None:
+        shown = f"{name} {ap_drl.HIDDEN}" if actor_critic else profile.network
+        draw(picture, f"{shown}, {size} transitions", placement)
+    predicted, single = 1e-3 * placement.predicted_us, 1e-3 * placement.predicted_single_us
+    busy = 1e-3 * placement.whole * sum(
+        each.end_us - each.start_us for n, each in enumerate(placement.plan.placed)
+        if placement.unit(n).processor == FIRST
+    )
+    planned_fast, single_fast = (
+        float(np.percentile(times, FAST)) for times in (measured.planned, measured.single)
+    )
+    return {
+        "predicted_ms": predicted, "measured_ms": measured.planned_ms, "fast_ms": planned_fast,
+        "single_predicted_ms": single, "single_ms": measured.single_ms,
+        "single_fast_ms": single_fast, "two_cores": placement.uses_second,
+        "proven": placement.plan.proven, "steps": len(measured.planned), "noise": profile.noise,
+        "error": measured.planned_ms / predicted - 1.0,
+        "error_fast": planned_fast / predicted - 1.0,
+        "error_busy": median(measured.busy) / busy - 1.0, "whole": placement.whole,
+        "speedup": measured.single_ms / measured.planned_ms,
+        "speedup_fast": single_fast / planned_fast, "speedup_predicted": single / predicted,
+        "machine": measured.single_ms / single,
+    }
+
+
+def _print(report: dict[str, dict[str, Any]]) -> None:
+    print(f"{'milliseconds':18}{'cores':>6}{'predicted':>10}{'median':>9}{'fastest':>9}"
+          f"{'error':>8}{'fastest':>8}{'busy':>7}{'whole':>7}   speedup: predicted, median, fastest"
+          "  machine")
+    for case, row in report.items():
+        print(
+            f"{case:18}{2 if row['two_cores'] else 1:6}{row['predicted_ms']:10.2f}"
+            f"{row['measured_ms']:9.2f}{row['fast_ms']:9.2f}{row['error']:+8.0%}"
+            f"{row['error_fast']:+8.0%}{row['error_busy']:+7.0%}{row['whole']:7.2f}"
+            f"{row['speedup_predicted']:21.2f}{row['speedup']:8.2f}"
+            f"{row['speedup_fast']:9.2f}{row['machine']:9.2f}"
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print; exit code 1 if a prediction is wrong or a plan is slower than one core."""
+    parser = command_line(__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each case (default 4)")
+    parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")
+    parser.add_argument("--picture", type=Path, help="draw the plan of the newest case as a PNG")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    clock = MonotonicClock()
+    began = clock.now()
+    report = {}
+    for case, (name, width, size) in list(CASES.items())[: args.cases]:
+        report[case] = measure(name, width, size, args.seconds, args.picture)
+        print(f"{case} ...", file=sys.stderr)
+    within, within_busy = (
+        sum(abs(row[name]) <= WITHIN for row in report.values()) for name in ("error", "error_busy")
+    )
+    slower = [
+        case for case, row in report.items()
+        if row["two_cores"] and row["speedup"] < 1.0 / NOT_SLOWER
+    ]
+    summary = {
+        "within": within, "within_busy": within_busy, "of": len(report), "slower": slower,
+        "seconds": round(clock.now() - began, 1),
+    }
+    if args.json:
+        print(json.dumps({"cases": report, **summary}, indent=2))
+    else:
+        _print(report)
+        print(f"within {WITHIN:.0%} of the prediction: {within} of {len(report)}; the first core's "
+              f"processor time: {within_busy}; slower than one core: "
+              f"{', '.join(slower) or 'none'}; {summary['seconds']} s")
+    return 0 if within == len(report) and not slower else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

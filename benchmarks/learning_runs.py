@@ -1,0 +1,132 @@
+"""What experiments of learning share: runs that learn, and policies that do not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+import rtagent
+from rtagent.config import Config
+from rtagent.env.adapter import open_environment
+
+if TYPE_CHECKING:
+    from rtagent.virtual import VirtualRun
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LAST_EPISODES = 20
+LAST_PART = 1.0 / 3.0
+OFFLINE: dict[str, Callable[[np.random.Generator, int], int]] = {
+    "random": lambda rng, actions: int(rng.integers(actions)),
+    "do nothing": lambda rng, actions: 0,
+}
+"""Policies that ignore what they observe."""
+BASELINE_EPISODES = 200
+
+
+def learn(config: Config, minutes: float, label: str | None = None) -> dict[str, Any]:
+    """Run the daemon; its figures, and `episodes`: end (s) and return of each.
+
+    Args:
+        config: configuration of the run.
+        minutes: length of the run.
+        label: begins each line of progress, which is then printed once a minute: several runs may
+            go on side by side. If None, one line is printed again and again.
+    """
+    episodes: list[tuple[float, float]] = []
+    every_s, begins, ends = (60.0, label, "\n") if label else (10.0, "\r", "")
+    with rtagent.Runtime(config) as runtime:
+        runtime.wait_ready(60)
+        start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
+        while time.monotonic() < end:
+            time.sleep(min(every_s, max(0.0, end - time.monotonic())))
+            world = runtime.world
+            recent = world.metrics.environment.episodes.newest(1000)
+            episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
+            learning = runtime.stats()["learning"]
+            last = [value for _, value in episodes[-LAST_EPISODES:]]
+            print(
+                f"{begins}{(time.monotonic() - start) / 60:5.1f} min  "
+                f"{len(episodes)} episodes  "
+                f"last {LAST_EPISODES}: {np.mean(last) if last else float('nan'):6.2f}  "
+                f"{learning['updates']} updates  epsilon {learning['epsilon']:.2f}   ",
+                end=ends, file=sys.stderr, flush=True,
+            )
+        stats = runtime.stats()
+    if not label:
+        print(file=sys.stderr)
+    last = [value for _, value in episodes[-LAST_EPISODES:]]
+    return {
+        "seed": config.run.seed,
+        "episodes": episodes,
+        "mean_return_last_20": float(np.mean(last)),
+        "updates": stats["learning"]["updates"],
+        "inaction_fraction": stats["actions"]["inaction_fraction"],
+        "ticks": stats["clock"]["ticks"],
+        "decisions": stats["actions"]["agent"],
+        "round_trip_ms": (stats.get("cluster") or {}).get("round_trip_ms"),
+    }
+
+
+def timed(
+    recent: NDArray[np.void], first_tick: int, tick_seconds: float
+) -> list[tuple[float, float]]:
+    """End, in seconds since the run began, and return of each episode.
+
+    Args:
+        recent: episodes as the environment's record has them.
+        first_tick: first tick of the run; it is not 0 where the replay held ticks before.
+        tick_seconds: length of a tick.
+    """
+    seconds = (recent["end_tick"] - first_tick) * tick_seconds
+    return list(zip(seconds.tolist(), recent["return"].tolist(), strict=True))
+
+
+def learn_virtually(config: Config, minutes: float, **options: Any) -> dict[str, Any]:
+    """Like `learn`, in virtual time: `episodes`, and what `VirtualRun.figures` has."""
+    import rtagent.virtual
+
+    found = rtagent.virtual.run(config, seconds=60.0 * minutes, **options)
+    return {**found.figures(), "episodes": episodes_of(found)}
+
+
+def episodes_of(run: VirtualRun) -> list[tuple[float, float]]:
+    """End (s) and return of each episode of a run in virtual time."""
+    return list(zip(run.ends_s.tolist(), run.returns.tolist(), strict=True))
+
+
+def late_return(episodes: list[tuple[float, float]], minutes: float) -> float:
+    """Mean return of the episodes that ended in the last third of a run.
+
+    Raises:
+        RuntimeError: no episode ended then.
+    """
+    returns = [value for end, value in episodes if end > 60.0 * minutes * (1.0 - LAST_PART)]
+    if not returns:
+        raise RuntimeError("no episode ended in the last third: play for longer")
+    return float(np.mean(returns))
+
+
+def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> list[float]:
+    """Returns of a policy of `OFFLINE`, in an environment that waits for each action."""
+    adapter = open_environment(config.env)
+    rng = np.random.default_rng(config.run.seed)
+    assert isinstance(adapter.action_space, Discrete)
+    actions = int(adapter.action_space.n)
+    returns = []
+    for episode in range(BASELINE_EPISODES):
+        adapter.reset(config.run.seed if episode == 0 else None)
+        total, over = 0.0, False
+        while not over:
+            step = adapter.step(choose(rng, actions))
+            total += step.reward
+            over = step.terminated or step.truncated
+        returns.append(total)
+    adapter.close()
+    return returns

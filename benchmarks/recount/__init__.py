@@ -1,0 +1,1 @@
+"""The figures of a running daemon, counted a second time from outside."""

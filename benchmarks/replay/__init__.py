@@ -1,0 +1,1 @@
+"""The replay: adding, sampling, memory, and resizing, beside other implementations."""

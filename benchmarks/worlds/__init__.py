@@ -1,0 +1,1 @@
+"""Small worlds for benchmarks and experiments, and scripted players of Duel."""

@@ -1,0 +1,32 @@
+"""The benchmark of staggering in the running system: its command."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from benchmarks.acting import live_staggering
+
+
+def test_an_unknown_case_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
+    monkeypatch.setattr(sys, "argv", ["live_staggering", "thrity"])
+    with pytest.raises(SystemExit) as ended:
+        live_staggering.main()
+    assert ended.value.code == 2
+    assert "unknown: 'thrity'; known are adaptive," in capsys.readouterr().err
+
+
+def test_all_cases_are_measured_by_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = []
+    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
+    monkeypatch.setattr(live_staggering, "measure", lambda case, quick: measured.append(case) or {})
+    monkeypatch.setattr(live_staggering, "passed", lambda case, result: None)
+    monkeypatch.setattr(sys, "argv", ["live_staggering", "--json"])
+    assert live_staggering.main() == 0
+    assert tuple(measured) == tuple(live_staggering.CASES)

@@ -1,0 +1,33 @@
+"""The benchmark for GPUs, where there is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from benchmarks.learning import gpu_update
+
+
+def test_without_a_gpu_it_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert gpu_update.main([]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "0 CUDA devices" in said.err
+
+
+def test_both_sides_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_update, "UPDATES_PER_ROUND", 1)
+    wanted = ["--device", "cpu", "--width", "1", "--batch", "2", "--rounds", "1", "--json"]
+    assert gpu_update.main(wanted) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["device"] == "cpu"
+    assert min(found["ours_per_s"], found["plain_per_s"], found["ratio"]) > 0.0

@@ -1,0 +1,50 @@
+"""The second count of a horizon, where one ends between two looks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.recount.agreement import agrees
+from benchmarks.recount.learning import horizon, horizon_between
+from benchmarks.recount.witness import View
+from rtagent.memory.horizon import KINDS
+
+WANTED = {"data_budget": 4000, "deadline_s": 2.0}
+
+
+def view(learned: int, *ended: int, at: float = 1.0) -> View:
+    """A look after so many samples, with the horizons whose end has been seen."""
+    learners = [{"samples_consumed": learned, "update_ns": 1_000_000}]
+    decisions = [
+        SimpleNamespace(kind=KINDS.index("met"), consumed=each, time_ns=0) for each in ended
+    ]
+    running = SimpleNamespace(mode=1, running=1, batch_size=32)
+    nothing: Any = np.zeros(0)
+    return View(at, nothing, nothing, [], learners, running, decisions, {})
+
+
+def test_a_horizon_that_runs_is_told_to_a_few_updates() -> None:
+    found = [horizon(view(3000), WANTED)["r3.consumed"], horizon(view(3100), WANTED)["r3.consumed"]]
+    assert agrees(3050, found)
+    assert not agrees(2000, found)
+    assert not agrees(3500, found)
+
+
+def test_the_end_of_a_horizon_may_not_have_been_seen() -> None:
+    found = [horizon(view(4160), WANTED)["r3.consumed"]]
+    assert agrees(64, found)
+    assert not agrees(4500, found)
+
+
+def test_a_horizon_that_ends_between_two_looks() -> None:
+    before, after = view(3000), view(5500, 4000)
+    looks = [horizon(each, WANTED)["r3.consumed"] for each in (before, after)]
+    assert not agrees(500, looks)
+    between = horizon_between(before, after, WANTED)
+    assert agrees(500, [*looks, between["r3.consumed"]])
+    assert agrees(3990, [*looks, between["r3.consumed"]])
+    assert agrees(1.9, [between["r3.elapsed_s"]])
+    assert horizon_between(before, view(3100), WANTED) == {}
