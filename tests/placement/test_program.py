@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import pytest
-from ortools.sat.python import cp_model
 
 from rtagent.placement import program
 from rtagent.placement.heuristic import best_single, first_plan, single_plan
@@ -61,6 +61,8 @@ def brute_force(problem: Problem) -> float | None:
 
 def by_constraint_programming(problem: Problem) -> float | None:
     """The same with CP-SAT: optional intervals that do not overlap on a processor."""
+    from ortools.sat.python import cp_model
+
     model = cp_model.CpModel()
     horizon = 10_000
     starts, ends, runs = [], [], []
@@ -122,6 +124,9 @@ def test_no_plan_is_shorter_by_brute_force(seed: int) -> None:
     assert_is_shortest(problem, brute_force(problem))
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="CP-SAT for Python 3.13 does not load beside HiGHS"
+)
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_no_plan_is_shorter_by_constraint_programming(seed: int) -> None:
     problem = random_problem(seed, tasks=7)
