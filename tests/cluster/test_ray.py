@@ -148,8 +148,7 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -
 
 
 def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # By default a node outlives its head for 15 s.
-    for name, value in {**ENVIRON, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}.items():
+    for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     head = Head()
     address = f"cluster.address=127.0.0.1:{head.port}"
