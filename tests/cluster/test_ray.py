@@ -88,7 +88,7 @@ def learner_command(port: int, *options: str, **environ: str) -> Iterator[subpro
     """`rtagent learner` as a shell with job control runs it: it leads a process group."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rtagent", "learner", f"--address=127.0.0.1:{port}", *options],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
         env=os.environ | environ,
     )
     try:
@@ -96,8 +96,9 @@ def learner_command(port: int, *options: str, **environ: str) -> Iterator[subpro
     finally:
         process.kill()
         process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+        for each in (process.stdout, process.stderr):
+            assert each is not None
+            each.close()
 
 
 def named(title: str, family: set[int]) -> list[int]:
@@ -183,6 +184,10 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
         eventually(lambda: all(map(gone, node)), "its node ends with it")
         with learner_command(head.port, "--resources=learner=1") as learner:
             goes_on(quick, "a node of the learner was killed, another came")
+            # The others use its node before the command itself has joined. A head that is lost
+            # before that ends the command.
+            assert learner.stdout is not None
+            assert learner.stdout.readline()
             head.kill()
             told(quick, "Connection refused")
             head.start()
