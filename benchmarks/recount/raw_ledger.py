@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 ARENA = "/memfd:rtagent-"
+CALL = "call"
+"""What a new process is told to run is written to such a memory, too; it is open for a moment."""
 HEAD_BYTES = 64
 DEFAULT, AGENT, REUSED = 0, 1, 2
 ROW = np.dtype(
@@ -56,8 +58,9 @@ def arenas(folder: str) -> dict[str, str]:
         path = f"{folder}/{name}"
         with contextlib.suppress(FileNotFoundError):
             target = os.readlink(path)
-            if target.startswith(ARENA):
-                found.setdefault(target.removeprefix(ARENA).partition(" ")[0], path)
+            arena = target.removeprefix(ARENA).partition(" ")[0]
+            if target.startswith(ARENA) and arena != CALL:
+                found.setdefault(arena, path)
     if "ledger" not in found:
         raise FileNotFoundError(f"no ledger in {folder}")
     return found

@@ -14,9 +14,9 @@ def test_a_descriptor_that_closes_meanwhile_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "4").symlink_to("/dev/null")
-    for number, name in ((5, "frames"), (6, "ledger"), (11, "ledger")):
+    for number, name in ((5, "frames"), (6, "ledger"), (11, "ledger"), (12, "call")):
         (tmp_path / str(number)).symlink_to(f"{ARENA}{name} (deleted)")
-    monkeypatch.setattr(os, "listdir", lambda folder: ["11", "3", "4", "5", "6"])
+    monkeypatch.setattr(os, "listdir", lambda folder: ["11", "12", "3", "4", "5", "6"])
     assert arenas(str(tmp_path)) == {"frames": f"{tmp_path}/5", "ledger": f"{tmp_path}/6"}
 
 
