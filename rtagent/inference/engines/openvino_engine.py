@@ -2,13 +2,16 @@
 
 In int8 each weight is rounded to one of 255 steps over the range of its output channel, and each
 input of a layer to one of 256 steps over the range that the inputs had on recent frames; pixels are
-whole numbers already. The last layer is not rounded, for actions often differ by less than a step.
+whole numbers already. A processor without the instructions for int8 (VNNI) adds the products of two
+bytes in 16 bits, where their sum can overflow; there each weight has half as many steps, so that it
+cannot. The last layer is not rounded, for actions often differ by less than a step.
 Everything else is computed in bfloat16 where the processor has it; answers are float32.
 """
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,8 @@ from rtagent.policy.factory import line_of
 
 DEVICE = "CPU"
 ACTIVATION_LEVELS, WEIGHT_LEVELS = 256, 255
+HALF = 0.5
+"""Of the steps of a weight: 2 products of at most 255 * 64 fit into 16 bits."""
 CALIBRATION_FRAMES = 16
 LAYERS = ("Convolution", "MatMul")
 
@@ -114,8 +119,9 @@ class OpenVinoTemplate:
         if precision == "int8":
             layers = inner_layers(model)
             low, high = self._ranges(model, layers, observations[:CALIBRATION_FRAMES])
+            share = HALF if sums_can_overflow() else 1.0
             for layer, least, most in zip(layers, low, high, strict=True):
-                quantize(layer, least, most)
+                quantize(layer, least, most, share)
         compiled = self._engine.compile(model, precision)
         return np.frombuffer(compiled.export_model().getvalue(), np.uint8).copy()
 
@@ -158,8 +164,21 @@ def inner_layers(model: Any) -> list[Any]:
     return [each for each in layers if each.get_friendly_name() not in last]
 
 
-def quantize(layer: Any, low: float, high: float) -> None:
-    """Round a layer's inputs to steps from `low` to `high`, and its weights to their own steps."""
+def sums_can_overflow(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this is an x86 processor without instructions for int8 (VNNI)."""
+    flags = [line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")]
+    return any("vnni" not in line for line in flags)
+
+
+def quantize(layer: Any, low: float, high: float, share: float) -> None:
+    """Round a layer's inputs and weights to steps.
+
+    Args:
+        layer: changed in place.
+        low: the smallest input that is not cut off.
+        high: the largest one.
+        share: how much of the range of an int8 the weights take, at most 1.
+    """
     from openvino import opset13
 
     if not _is_scaled_bytes(layer.input_value(0).get_node()):
@@ -172,7 +191,8 @@ def quantize(layer: Any, low: float, high: float) -> None:
     weights = constant.get_data()
     # The first axis is that of the outputs, in a MatMul with a transposed matrix, too.
     axes = tuple(range(1, weights.ndim))
-    span = np.maximum(np.abs(weights).max(axis=axes, keepdims=True), 1e-9).astype(np.float32)
+    largest = np.maximum(np.abs(weights).max(axis=axes, keepdims=True), 1e-9)
+    span = (largest / share).astype(np.float32)
     rounded = opset13.fake_quantize(constant.output(0), -span, span, -span, span, WEIGHT_LEVELS)
     layer.input(1).replace_source_output(rounded.output(0))
 
