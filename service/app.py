@@ -18,6 +18,7 @@ from service.daemon.backend import Backend
 from service.http import problems
 from service.http.answers import json_answer
 from service.http.attempts import Attempts
+from service.http.head import HeadRequests
 from service.http.hot import Calls, HotCalls
 from service.http.login import NO_STORE, Login
 from service.http.problems import Problem, ProblemMiddleware
@@ -76,6 +77,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     openapi.install(app)
     # The middleware that is added last is the outermost.
     app.add_middleware(HotCalls, calls=hot_calls(app.state.context))
+    app.add_middleware(HeadRequests)
     app.add_middleware(SecurityMiddleware, settings=settings, login=login)
     app.add_middleware(ProblemMiddleware)
     app.add_middleware(SecurityHeaders)

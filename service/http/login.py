@@ -23,11 +23,12 @@ from starlette.types import Message, Receive, Scope
 
 from service.http.attempts import Attempts
 from service.http.html import page
-from service.http.problems import Problem
+from service.http.problems import Problem, not_possible
 from service.http.sessions import SESSION_S, Sessions
 from service.http.settings import Settings
 
 LOGIN, LOGOUT = "/login", "/logout"
+METHODS = {LOGIN: ("GET", "HEAD", "POST"), LOGOUT: ("POST",)}
 HINT = (
     "open an address that `rtagent login` prints, or send the token of <state-dir>/token as "
     "`Authorization: Bearer`"
@@ -73,7 +74,7 @@ def login_page(problem: Problem | None = None) -> Response:
 
 def wants_page(scope: Scope, headers: Headers) -> bool:
     """Whether a browser will show the answer as a page."""
-    asked = scope["type"] == "http" and scope["method"] in ("GET", "POST")
+    asked = scope["type"] == "http" and scope["method"] in ("GET", "HEAD", "POST")
     return asked and "text/html" in headers.get("accept", "")
 
 
@@ -111,19 +112,21 @@ class Login:
             receive: gives the whole body in one message.
 
         Raises:
-            Problem: the token or the code is wrong.
+            Problem: the token or the code is wrong, or the method is.
         """
         if scope["type"] != "http":
             return None
-        call = scope["method"], scope["path"]
-        if call == ("GET", "/"):
+        method, path = scope["method"], scope["path"]
+        if (method, path) == ("GET", "/"):
             codes = parse_qs(scope["query_string"].decode("latin-1")).get("code")
             return None if codes is None else await self._enter(codes[0], scope, headers)
-        if call == ("GET", LOGIN):
-            return login_page()
-        if call == ("POST", LOGIN):
+        if method not in METHODS.get(path, (method,)):
+            raise not_possible(method, path, METHODS[path])
+        if path == LOGIN:
+            if method != "POST":
+                return login_page()
             return await self._enter(_secret(await receive()), scope, headers)
-        if call == ("POST", LOGOUT):
+        if path == LOGOUT:
             if self._sessions.end(self._session_of(headers)):
                 await self._save()
             response = RedirectResponse(LOGIN, 303, NO_STORE)

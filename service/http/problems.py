@@ -6,7 +6,7 @@ The details of an internal error are logged here and never sent to the client.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -165,17 +165,21 @@ async def _from_http(request: Request, error: Exception) -> Response:
         # FastAPI raises it for a body that json.loads refuses with another error than JSON's own.
         return _malformed().response()
     path = request.url.path
-    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    if error.status_code == 404:
-        detail = f"there is nothing at {path}"
-    elif error.status_code == 405:
+    if error.status_code == 405:
         # The router names the methods of only the first handler of a path.
-        known = sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
-        headers["allow"] = ", ".join(known) or headers.get("allow", "GET, HEAD")
-        detail = f"{request.method} is not possible on {path}, but {headers['allow']}"
-    else:
-        detail = str(error.detail)
-    return Problem(error.status_code, detail, headers=headers).response()
+        known = request.app.openapi()["paths"].get(path, ("get",))
+        return not_possible(request.method, path, known).response()
+    detail = f"there is nothing at {path}" if error.status_code == 404 else str(error.detail)
+    return Problem(error.status_code, detail, headers=error.headers).response()
+
+
+def not_possible(method: str, path: str, possible: Iterable[str]) -> Problem:
+    """The problem of a method that a path does not have. Where GET is possible, HEAD is, too."""
+    names = {name.upper() for name in possible}
+    allow = ", ".join(sorted(names | {"HEAD"} if "GET" in names else names))
+    return Problem(
+        405, f"{method} is not possible on {path}, but {allow}", headers={"allow": allow}
+    )
 
 
 def _describe(item: Mapping[str, Any]) -> dict[str, Any]:

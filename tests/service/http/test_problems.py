@@ -51,9 +51,10 @@ def test_a_file_is_sent_whole_whatever_part_of_it_is_asked_for(
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/stats/stream", "GET"), ("/v1/checkpoints", "GET, POST"), ("/v1/screen", "GET"),
-        ("/v1/inference", "GET, PATCH"), ("/livez", "GET"), ("/", "GET"),
-        ("/static/main.js", "GET, HEAD"),
+        ("/v1/stats/stream", "GET, HEAD"), ("/v1/checkpoints", "GET, HEAD, POST"),
+        ("/v1/screen", "GET, HEAD"), ("/v1/inference", "GET, HEAD, PATCH"), ("/livez", "GET, HEAD"),
+        ("/", "GET, HEAD"), ("/static/main.js", "GET, HEAD"), ("/v1/logins", "POST"),
+        ("/login", "GET, HEAD, POST"), ("/logout", "POST"),
     ],
 )
 def test_405_names_what_is_possible(client: TestClient, path: str, allowed: str) -> None:
