@@ -10,7 +10,7 @@ import copy
 import difflib
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from numbers import Real
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ MOST_LISTED = 10
 """Ids listed in an error message."""
 MOST_REWARD = float(np.finfo(np.float32).max)
 """The ledger keeps rewards as float32."""
+OF_RESET = ("observation", "info")
+OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
 RESETS = 3
 """Resets tried in a row while an environment's first observation is not finite."""
 
@@ -126,9 +128,10 @@ class Adapter:
 
         Raises:
             EnvironmentFault: the observation is not of the declared space.
+            TypeError: the answer is not `OF_RESET`.
         """
         for attempt in range(1, RESETS + 1):
-            observation, _ = self._env.reset(seed=seed)
+            observation, _ = _parts("reset", self._env.reset(seed=seed), OF_RESET)
             try:
                 self._frame = self._observe(observation)
                 break
@@ -146,12 +149,14 @@ class Adapter:
             action: an index from 0, or a vector, clipped to the bounds.
 
         Raises:
-            EnvironmentFault: the observation is not of the declared space, or the reward is no
-                number.
+            EnvironmentFault: the observation is not of the declared space, the reward is no
+                number, or it cannot be told whether the episode is over.
+            TypeError: the answer is not `OF_STEP`.
             ValueError: the environment has no such action.
         """
         given = self.actions.for_environment(action)
-        observation, reward, terminated, truncated, _ = self._env.step(given)
+        observation, reward, *flags, _ = _parts("step", self._env.step(given), OF_STEP)
+        terminated, truncated = map(_checked_flag, OF_STEP[2:4], flags)
         try:
             frame, value = self._observe(observation), _checked_reward(reward)
         except NotFinite as fault:
@@ -159,7 +164,7 @@ class Adapter:
             self.cuts += 1
             return Step(self._frame, 0.0, terminated=False, truncated=True)
         self._frame = frame
-        return Step(frame, value, bool(terminated), bool(truncated))
+        return Step(frame, value, terminated, truncated)
 
     def save(self) -> Any:
         """The world as it is now, for `restore`.
@@ -371,6 +376,25 @@ def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
         return None
     # Gymnasium's old default was the whole real line.
     return (min(low, 0.0), max(high, 0.0)) if -inf < low <= high < inf else None
+
+
+def _parts(method: str, answer: Any, names: tuple[str, ...]) -> Sequence[Any]:
+    """The answer of an environment, which has these parts."""
+    if isinstance(answer, tuple | list) and len(answer) == len(names):
+        return answer
+    several = isinstance(answer, tuple | list)
+    given = f"{len(answer)} values" if several else f"a {type(answer).__name__}"
+    raise TypeError(f"{method}() returns {given}, not ({', '.join(names)}) as Gymnasium has it")
+
+
+def _checked_flag(name: str, flag: Any) -> bool:
+    try:
+        return bool(flag)
+    except ValueError:
+        shape = np.shape(flag)
+        raise EnvironmentFault(
+            f"the environment's {name} is not one bool, but of shape {shape}"
+        ) from None
 
 
 def _checked_reward(reward: Any) -> float:

@@ -112,6 +112,8 @@ def observer_for(
     Raises:
         UserError: names the space if its observations cannot be used.
     """
+    if _length(space) == 0:
+        raise UserError(f"observations of {_shown(space)} have no numbers that a policy could see")
     if isinstance(space, gym.spaces.Dict):
         name = _entry(space, key)
         if name is not None:

@@ -27,15 +27,15 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        observation, info = self.env.reset(**options)
-        self.seen = (observation,)
-        return observation, info
+        answer = self.env.reset(**options)
+        self.seen = answer[:1]
+        return answer
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One tick."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.seen = (observation, reward, terminated, truncated)
-        return observation, reward, terminated, truncated, info
+        answer = self.env.step(action)
+        self.seen = answer[:4]
+        return answer
 
 
 def inspect(world: Watched, found: Findings) -> None:

@@ -144,6 +144,8 @@ def test_other_observations_become_one_vector(space, shown, vector):
         (Box(0.0, np.inf, (96, 128, 3), np.float32), "Box"),
         (Box(0, 255, (96, 128, 2), np.uint8), "Box"),
         (Box(0, 255, (4, 84, 84), np.uint8), r"Box.*env\.frame_stack"),
+        (Box(0.0, 1.0, (0,)), "no numbers"), (gym.spaces.Tuple([]), "no numbers"),
+        (Dict({"a": Box(0.0, 1.0, (2, 0))}), "no numbers"),
     ],
 )
 def test_other_observations_are_refused_by_name(space, named):
@@ -298,6 +300,23 @@ def test_a_reward_that_is_no_number_is_a_fault(reward):
     world.rewards = reward
     with pytest.raises(EnvironmentFault, match="reward"):
         adapter.step(0)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "told"),
+    [
+        ("step", (np.zeros(3), 0.0, False, {}), "step.. returns 4 values"),
+        ("step", None, "step.. returns a NoneType"),
+        ("step", (np.zeros(3), 0.0, np.zeros(2), False, {}), r"terminated .* of shape \(2,\)"),
+        ("step", (np.zeros(3), 0.0, False, np.zeros((2, 1)), {}), r"truncated .* shape \(2, 1\)"),
+        ("reset", np.zeros(2, np.float32), r"reset.. returns a ndarray.* \(observation, info\)"),
+    ],
+)
+def test_an_answer_that_is_not_gymnasiums_is_a_fault(method, answer, told):
+    adapter, world = wrap()
+    setattr(world, method, lambda *_, **__: answer)
+    with pytest.raises((EnvironmentFault, TypeError), match=told):
+        adapter.step(0) if method == "step" else adapter.reset()
 
 
 @pytest.mark.parametrize(
