@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -252,7 +253,9 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if options.anew or not path.exists():
         options.out.mkdir(parents=True, exist_ok=True)
-        return fresh
+        with TemporaryFile(dir=options.out):
+            # Else a folder that cannot be written to is noticed after the first trial.
+            return fresh
     try:
         record: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:

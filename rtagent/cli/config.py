@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json and form != "json":
         raise UserError(f"--format {form}: not together with --json")
     if args.action == "schema":
+        if args.config or args.overrides:
+            raise UserError("--config, --set: of `show` alone; the schema is the same for all")
         _show_schema(form)
         return 0
     if args.format:

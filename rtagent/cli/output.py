@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from decimal import Decimal
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -24,6 +25,12 @@ def known(value: object, form: str = "{}") -> str:
     """The value as text, or "unknown" for None and for a number that is not finite."""
     absent = value is None or (isinstance(value, float) and not isfinite(value))
     return UNKNOWN if absent else form.format(value)
+
+
+def rounded(value: float | None, digits: int) -> str:
+    """A number with so many significant digits and no exponent, or "unknown" as in `known`."""
+    text = known(value, f"{{:.{digits}g}}")
+    return text if text == UNKNOWN else f"{Decimal(text):f}"
 
 
 def print_json(value: Any) -> None:

@@ -25,7 +25,15 @@ from rtagent.cli.options import (
     check_picture,
     check_seconds,
 )
-from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import (
+    UNKNOWN,
+    own_stdout,
+    plain_table,
+    progress_bar,
+    report,
+    rounded,
+    stdout,
+)
 from rtagent.cli.regret_picture import draw
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.config import Config
@@ -314,7 +322,7 @@ def _print(result: dict[str, Any], picture: Path | None) -> None:
         rows.append((
             f"{name} regret, {NAMES[one].split()[0]} - {NAMES[other].split()[0]}",
             *_cells(result["regret"][name]),
-            UNKNOWN if bound is None else f"{bound['per_second']:.4g}",
+            rounded(bound and bound["per_second"], 4),
         ))
     console.print(plain_table("", "per episode", "per second", "bound per second", rows=rows))
     console.print()
@@ -340,7 +348,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
         *lines,
         f"predictability p: least {found['minimum']:.3f}, mean {found['mean']:.4f}, over "
         f"{found['states']} states, {found['clones']} clones each; with the mean in place of the "
-        f"least, the bound of the delay is {at_mean:.4g} per second",
+        f"least, the bound of the delay is {rounded(at_mean, 4)} per second",
     ]
 
 
@@ -348,7 +356,7 @@ def _cells(figures: dict[str, Any] | None) -> tuple[str, str]:
     if figures is None:
         return UNKNOWN, UNKNOWN
     one, other = (
-        f"{each['value']:.4g} +- {known(each['half_interval'], '{:.2g}')}"
+        f"{rounded(each['value'], 4)} +- {rounded(each['half_interval'], 2)}"
         for each in (figures["per_episode"], figures["per_second"])
     )
     return one, other

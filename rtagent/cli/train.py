@@ -105,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
     # The file may lack the first episodes, and has those that ended after the last look.
     count = outcome.stats["episodes"]["count"]
     summary["episodes"] = max(count, summary["episodes_kept"])
+    summary["learning_starts"] = config.learning.learning_starts
     result = {"run_id": runtime.run_id, **summary, **results}
     report(args, result, lambda _: _print(summary, results))
     if outcome.failure is not None:
@@ -295,6 +296,15 @@ def write_results(
     }
 
 
+def updates_line(summary: Mapping[str, Any]) -> str:
+    """How many updates there were, and why there were none if the run was too short."""
+    applied, starts = summary["updates_in_this_run"], summary["learning_starts"]
+    counts = f"{applied} in this run, {summary['updates']} in all"
+    if applied or summary["ticks"] >= starts:
+        return counts
+    return f"{counts}; learning.learning_starts = {starts} ticks were not reached"
+
+
 def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     console, horizons = stdout(), summary["horizons"]
     last = f"mean_return_last_{LAST_EPISODES}"
@@ -302,7 +312,7 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     of_kept = f" of the last {kept}" if kept < summary["episodes"] else ""
     rows = {
         "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
-        "updates": f"{summary['updates_in_this_run']} in this run, {summary['updates']} in all",
+        "updates": updates_line(summary),
         "episodes": f"{summary['episodes']}",
         f"mean return of the last {LAST_EPISODES}": known(summary[last], "{:.2f}"),
         f"best return{of_kept}": known(summary["best_return"], "{:.2f}"),

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ def test_what_is_finished_is_only_drawn_whatever_the_version_is(options: Options
     path = options.out / "results.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0.0.1"}))
     assert perform(experiment_of(1), options, InThisProcess())["version"] == "0.0.1"
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_at_once(options: Options) -> None:
+    # Not even root writes there.
+    with pytest.raises(OSError, match="/proc"):
+        perform(experiment_of(1), replace(options, out=Path("/proc")), InThisProcess())
 
 
 def test_a_damaged_folder_is_refused(options: Options) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rtagent.cli.config import keys
 from rtagent.config import Config
 from rtagent.config_sources import load_config
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 
 def test_what_is_shown_reads_back(run: Run, tmp_path: Path) -> None:
@@ -47,6 +47,11 @@ def test_the_schema_describes_every_key(run: Run) -> None:
     for name, section in schema["$defs"].items():
         for key, entry in section["properties"].items():
             assert entry.get("description"), f"{name}.{key}"
+
+
+@pytest.mark.parametrize("option", ["--set", "--config"])
+def test_the_schema_is_that_of_every_configuration(refused: Refused, option: str) -> None:
+    assert "of `show` alone" in refused("config", "schema", option, "learning.rollout=64")
 
 
 def all_keys() -> list[str]:

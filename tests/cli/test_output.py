@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import main
+from rtagent.cli.output import rounded
 
 LOUD = """
 import os
@@ -18,6 +19,18 @@ def world():
     os.write(1, b"from a library\\n")
     return gymnasium.make("CartPole-v1")
 """
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (234.5, 2, "230"), (0.123456, 4, "0.1235"), (-0.00001234, 2, "-0.000012"),
+        (1234567.0, 4, "1235000"), (3.0, 4, "3"), (None, 2, "unknown"),
+        (float("inf"), 2, "unknown"),
+    ],
+)
+def test_a_rounded_number_has_no_exponent(value: float | None, digits: int, text: str) -> None:
+    assert rounded(value, digits) == text
 
 
 def test_what_an_environment_prints_is_not_mixed_into_the_result(

@@ -151,6 +151,17 @@ def test_it_ends_after_the_seconds_and_says_where_everything_is(
     assert (runtime.run_dir / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("ticks", "applied", "reason"), [
+    (999, 0, "; learning.learning_starts = 1000 ticks were not reached"), (1000, 0, ""),
+    (999, 1, ""),
+])
+def test_a_run_too_short_to_learn_says_so(ticks: int, applied: int, reason: str) -> None:
+    summary = {
+        "updates_in_this_run": applied, "updates": 5, "ticks": ticks, "learning_starts": 1000,
+    }
+    assert train.updates_line(summary) == f"{applied} in this run, 5 in all{reason}"
+
+
 @pytest.mark.usefixtures("runtime")
 def test_the_updates_are_those_of_the_checkpoint(run: Run, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "state" / "runs" / "r1" / EVENTS_FILE, lambda reason: None)
