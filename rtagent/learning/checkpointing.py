@@ -69,6 +69,7 @@ class CheckpointWriter:
         else:
             seconds = context.clock.now() - started
             record.checkpoints += 1
+            self._update.state.checkpoints.updates = updates
             context.event(
                 "checkpoint", file=path.name, updates=updates, request=asked,
                 seconds=round(seconds, 3),

@@ -118,7 +118,15 @@ class Learner:
         return self._context.desired.learning
 
     def run(self) -> None:
-        """Take over the shared state, then learn until told to stop."""
+        """Take over the shared state, learn until told to stop, and write the last checkpoint."""
+        if self._context.stopping:
+            # It takes the place of learners that have died.
+            self._take_over()
+        else:
+            self._learn_on()
+        self.new_checkpoint_writer().write()
+
+    def _learn_on(self) -> None:
         context, clock = self._context, self._context.clock
         self.begin()
         context.ready()
@@ -133,7 +141,6 @@ class Learner:
         finally:
             self._prefetcher.close()
             self._placing.close()
-        checkpoints.write()
 
     def new_checkpoint_writer(self) -> CheckpointWriter:
         """The writer of this run's checkpoints in this learner."""

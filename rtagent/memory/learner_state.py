@@ -66,9 +66,15 @@ class Arrays:
 
 
 class CheckpointRecord(SharedRecord):
-    """`served`: how many of the requested checkpoints are done. Writer: the learner that did it."""
+    """What checkpoints hold. Writer: the learner that has written one.
+
+    Attributes:
+        served: how many of the requested checkpoints are done.
+        updates: in the newest checkpoint of this run; 0 if there is none.
+    """
 
     served: int
+    updates: int
 
 
 class PrecisionRecord(SharedRecord):

@@ -134,8 +134,18 @@ class Loop:
         """Have all processes leave."""
         if not self._desired.current.stop:
             self._report.event("stopping", source="supervisor")
-        self._desired.change(stop=True)
+            self._desired.change(stop=True)
+            self._keep_learned(now)
         self._children.stop(now)
+
+    def _keep_learned(self, now: float) -> None:
+        """Have a last checkpoint written if no learner is left that would write it."""
+        state, learners = self._world.learner, self._children.of("learner")
+        unsaved = state.number and state.progress.updates > state.checkpoints.updates
+        here = self._desired.config.learning.where == "here"
+        if here and unsaved and not any(child.alive for child in learners):
+            self._desired.change(learner_ring=[])
+            self._children.add_writer(now)
 
     def _converge(self, now: float) -> None:
         """Start the processes that are missing, and stop those that are too many."""

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 from rtagent import Runtime, UserError
 from rtagent.live_config import FIELDS
+from rtagent.processes import restart_policy
+from rtagent.storage import checkpoint
 from rtagent.supervisor.commands import NotInForce
 from tests.conftest import Runtimes, eventually, role, started
 
@@ -188,6 +191,24 @@ def test_a_stopped_learner_loses_its_turn_and_is_then_replaced(run: Runtimes) ->
         # Stopped inside the lock, only its death a few seconds later frees the others.
         eventually(lambda: applied(runtime)[1] > before + 10, "the other goes on")
         eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, "it is replaced")
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_what_a_dead_learner_has_learned_is_kept(
+    run: Runtimes, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(restart_policy, name, 3600.0)
+    with run(*POLE, "learning.processes=1") as runtime:
+        learns(runtime)
+        os.kill(role(runtime, "learner 0")["pid"], signal.SIGKILL)
+        eventually(lambda: role(runtime, "learner 0")["state"] == "backoff", "it has died")
+        learned = runtime.world.learner.progress.updates
+        if not processes:
+            runtime.set_learning(processes=0)
+    newest = checkpoint.newest(tmp_path / "state" / "checkpoints")
+    assert newest is not None
+    assert checkpoint.load(newest).counters.updates == learned
 
 
 def test_new_weights_act_and_the_learners_state_survives_a_restart(run: Runtimes) -> None:

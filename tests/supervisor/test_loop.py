@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.supervisor.child import State
@@ -26,8 +28,9 @@ class Played:
         )
         self.process = FakeProcess(4711)
         self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
-        children = Children(
-            new_metrics(), lambda *key: lambda pipe: self.process, report, 0.02, 0, ENV
+        self.metrics = new_metrics()
+        self.children = children = Children(
+            self.metrics, lambda *key: lambda pipe: self.process, report, 0.02, 0, ENV
         )
         # Its messages do not matter here.
         children.listen = lambda *ignored: iter(())  # type: ignore[method-assign]
@@ -38,7 +41,11 @@ class Played:
             start_anew=lambda: None,
         )
         world = SimpleNamespace(
-            ledger=SimpleNamespace(newest=1), first_tick=0, status=None, metrics=new_metrics()
+            ledger=SimpleNamespace(newest=1), first_tick=0, status=None, metrics=new_metrics(),
+            learner=SimpleNamespace(
+                number=0, progress=SimpleNamespace(updates=0),
+                checkpoints=SimpleNamespace(updates=0),
+            ),
         )
         run: Any = SimpleNamespace(
             setup=SimpleNamespace(
@@ -59,6 +66,29 @@ def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     played.loop._step()
     assert played.told == ["stopping"]
     assert played.child.state is State.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("learned", "saved", "dead", "starts"),
+    [(7, 5, True, True), (7, 5, False, False), (7, 7, True, False), (0, 0, True, False)],
+)
+def test_the_last_checkpoint_of_dead_learners_is_written_once(
+    learned: int, saved: int, dead: bool, starts: bool
+) -> None:
+    played = Played()
+    if not dead:
+        played.children.add("learner", 0, 0.0)
+    state = played.loop._world.learner
+    state.number, state.progress.updates, state.checkpoints.updates = learned, learned, saved
+    played.inbox.stop_requested = True
+    for _ in range(3):
+        played.loop._step()
+    assert [child.role for child in played.children] == (
+        ["inference"] if dead and not starts else ["inference", "learner"]
+    )
+    writer = played.children.of("learner")
+    assert bool(played.metrics.learners[0].writing) == starts
+    assert all(child.state is State.STOPPING for child in writer)
 
 
 def test_a_world_that_slips_all_the_time_says_so_now_and_then() -> None:
