@@ -25,6 +25,7 @@ from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LATE, LIMIT_S, CheckpointRequests
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.commands import (
+    CHANGE_LIMIT_S,
     Command,
     Inbox,
     NotInForce,
@@ -122,7 +123,7 @@ class CommandHandler:
             except UserError as error:
                 command.result.set_exception(error)
             except NotMeasured:
-                self._inbox.put_back(command)
+                self._wait_for_measurement(command)
             except Exception as error:
                 # The sender must not wait in vain.
                 text = short_error(f"internal error: {type(error).__name__}: {error}")
@@ -130,6 +131,19 @@ class CommandHandler:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def _wait_for_measurement(self, command: Command) -> None:
+        """Carry a command out later, or refuse it if it has waited too long."""
+        now = self._clock.now()
+        until = now + CHANGE_LIMIT_S if command.until is None else command.until
+        if now < until:
+            self._inbox.put_back(replace(command, until=until))
+        else:
+            command.result.set_exception(UserError(
+                "r3.memory_budget_mb: how much memory the processes have could not be read in "
+                f"{CHANGE_LIMIT_S:.0f} s, so one of them may hang in the kernel (state D in ps); "
+                "nothing has changed"
+            ))
 
     def scaled(self) -> None:
         """Take note that the number of inference processes has changed by itself."""

@@ -37,12 +37,18 @@ InForce = Callable[[], dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class Command:
-    """A command; `result` is resolved when it is in force, or with a `UserError`."""
+    """A command.
+
+    Attributes:
+        result: resolved when the command is in force, or with a `UserError`.
+        until: how long it may wait to be carried out, seconds. If None, it has not had to wait.
+    """
 
     name: str
     arguments: dict[str, Any]
     by: str
     result: Result
+    until: float | None = None
 
 
 class Inbox:

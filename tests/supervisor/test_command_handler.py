@@ -29,6 +29,7 @@ class Stage:
     """A handler whose coordinator, memory, control and processes refuse when told to."""
 
     def __init__(self) -> None:
+        self.clock = VirtualClock()
         self.done: list[str] = []
         self.refusing: dict[str, Exception] = {}
         self.desired = Desired(parse_config({"learning": {"processes": 1}}))
@@ -43,7 +44,7 @@ class Stage:
             self._stub(blueprint=make_blueprint(actions=DiscreteActions(Discrete(3)))),
             self._stub(reset_failed=self._does("reset_failed"), of=lambda role: self.learners),
             self._stub(set_budget=self._does("budget")), 100,
-            self._stub(event=self._event), VirtualClock(),
+            self._stub(event=self._event), self.clock,
         )
 
     def _stub(self, **methods: Any) -> Any:
@@ -187,6 +188,19 @@ def test_a_budget_waits_for_the_first_measurement(stage: Stage) -> None:
     stage.handler.take()
     assert not result.done()
     assert stage.done == ["budget", "control", "event"]
+
+
+def test_a_budget_is_refused_where_nothing_is_ever_measured(stage: Stage) -> None:
+    stage.refusing["budget"] = NotMeasured()
+    result = stage.set("r3", memory_budget_mb=900)
+    stage.clock.advance(CHANGE_LIMIT_S - 0.1)
+    stage.handler.take()
+    assert not result.done()
+    stage.clock.advance(0.1)
+    stage.handler.take()
+    with pytest.raises(UserError, match=r"memory_budget_mb.* could not be read in 30 s"):
+        result.result(0)
+    assert stage.done == []
 
 
 def test_a_change_of_several_sections_is_made_whole_or_not_at_all(stage: Stage) -> None:
