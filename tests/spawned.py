@@ -46,6 +46,12 @@ def end_silently(code: int, pipe: Any) -> None:
     sys.exit(code)
 
 
+def hang_somewhere(what: str, pipe: Any) -> None:
+    """Says what it does next, and never answers."""
+    pipe.send(("doing", what))
+    hang()
+
+
 def hang(*ignored: Any) -> None:
     """Never answers."""
     time.sleep(3600)

@@ -11,6 +11,7 @@ import copy
 import importlib
 import os
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,18 @@ from rtagent.storage import checkpoint
 from rtagent.telemetry import run_record, sinks
 
 
-def probe(config: Config) -> Blueprint:
+def probe(config: Config, doing: Callable[[str], object] = lambda what: None) -> Blueprint:
     """Find the shapes of a run.
+
+    Args:
+        config: of the run.
+        doing: told what is tried out next, since that may never come back.
 
     Raises:
         UserError: the environment or the network cannot be built as configured.
     """
+    environment = f"the environment of env.id = {config.env.id!r}"
+    doing(environment)
     adapter = open_environment(config.env)
     try:
         DefaultBehaviour(config.env, adapter)
@@ -58,6 +65,7 @@ def probe(config: Config) -> Blueprint:
             head = head_of(config.learning, adapter.action_space)
         except UserError as error:
             raise UserError(f"env.id = {config.env.id!r}: {error}") from None
+        doing("the policy")
         world = Blueprint(
             rate_hz=adapter.rate_hz, frame_shape=adapter.frame_shape,
             frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
@@ -78,6 +86,7 @@ def probe(config: Config) -> Blueprint:
             return replace(world, state_size=config.policy.remote_state)
         return _with_network(config, world, head)
     finally:
+        doing(environment)
         adapter.close()
 
 
@@ -121,7 +130,10 @@ def _resumed(
 
 
 def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
-    """Body of the probe process: sends ("found", fields of `startup.Found`) or ("failed", text)."""
+    """Body of the probe process: sends ("found", fields of `startup.Found`) or ("failed", text).
+
+    Before a step that may never come back it sends ("doing", what).
+    """
     start_life("probe")
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
@@ -133,7 +145,8 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
         sinks.check(config.run)
         if config.learning.where == "here" and config.learning.processes:
             usable_device(config.learning.device, "learning.device")
-        blueprint = probe(config)
+        blueprint = probe(config, lambda what: pipe.send(("doing", what)))
+        pipe.send(("doing", f"the state directory {config.state_dir}"))
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []
         if config.run.resume and config.policy.learns:

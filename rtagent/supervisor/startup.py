@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import multiprocess
+from multiprocess.connection import Connection
 
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
-from rtagent.processes.launch import ForkServer
+from rtagent.processes.launch import ForkServer, Process
 from rtagent.processes.worker import start_life
 from rtagent.supervisor.children import KILL_LIMIT_S
 
 POLL_S = 0.1
+LIMIT_S = 900.0
+"""How long a step of a child may take: a policy may be downloaded in it."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,12 @@ def _ask(
 ) -> Any:
     """The tuple that a child answers through a pipe, its last argument; None if `stopping`.
 
+    The child may send ("doing", what) before a step; an error names the newest.
     `ended` is the error if the child ends without an answer; `{code}` in it is the exit code.
 
     Raises:
-        UserError: the child answers with an error, ends without an answer, or cannot be started.
+        UserError: the child answers with an error, ends without an answer, does not come back, or
+            cannot be started.
     """
     ours, theirs = multiprocess.Pipe()
     try:
@@ -94,14 +99,10 @@ def _ask(
         raise UserError(f"no process can be started: {error.strerror}") from None
     finally:
         theirs.close()
+    said: Any = "doing", f"the process {name}"
     try:
-        while not ours.poll(POLL_S):
-            if stopping():
-                return None
-            fork_server.tend()
-            if not process.is_alive() and not ours.poll(0):
-                raise UserError(process.failure or ended.format(code=process.exitcode))
-        answer = ours.recv()
+        while said is not None and said[0] == "doing":
+            said = _hear(ours, process, fork_server, stopping, said[1])
     except EOFError:
         process.join(POLL_S)
         raise UserError(process.failure or ended.format(code=process.exitcode)) from None
@@ -110,9 +111,36 @@ def _ask(
         process.join(KILL_LIMIT_S)
         process.close()
         ours.close()
-    if answer[0] == "failed":
-        raise UserError(answer[1])
-    return answer
+    if said is not None and said[0] == "failed":
+        raise UserError(said[1])
+    return said
+
+
+def _hear(
+    ours: Connection, process: Process, fork_server: ForkServer, stopping: Callable[[], bool],
+    doing: str,
+) -> Any:
+    """What a child says next, while it is `doing` something; None if `stopping`.
+
+    Raises:
+        UserError: it says nothing for `LIMIT_S`.
+        EOFError: it has ended.
+    """
+    # Looks are counted: while the whole machine is suspended there are none.
+    looks = 0
+    while not ours.poll(POLL_S):
+        looks += 1
+        if stopping():
+            return None
+        fork_server.tend()
+        if not process.is_alive() and not ours.poll(0):
+            raise EOFError
+        if looks * POLL_S >= LIMIT_S:
+            raise UserError(
+                f"{doing} has not come back for {LIMIT_S:g} s: find out what it waits for, and do "
+                "what takes so long, as a download, before the start"
+            )
+    return ours.recv()
 
 
 def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Any) -> None:

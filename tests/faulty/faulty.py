@@ -97,5 +97,10 @@ class OnceOnly(World):
         built.touch()
 
 
+def never(*ignored: Any, **also_ignored: Any) -> None:
+    """An environment or a policy that waits for what does not answer."""
+    time.sleep(3600)
+
+
 gymnasium.register("Faulty-v0", entry_point=World)
 gymnasium.register("OnceOnly-v0", entry_point=OnceOnly)

@@ -14,9 +14,10 @@ from rtagent import load_config
 from rtagent.errors import UserError
 from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
+from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
 from tests.conftest import open_descriptors
-from tests.spawned import answer, end_silently, hang
+from tests.spawned import answer, end_silently, hang, hang_somewhere
 
 ENDED = "the child ended (exit code {code})"
 
@@ -48,6 +49,37 @@ def test_answers_refusals_and_deaths(server: ForkServer) -> None:
 def test_the_wait_ends_when_the_run_is_to_stop(server: ForkServer) -> None:
     looks = iter([False, False, True])
     assert _ask(server, lambda: next(looks), "child", ENDED, hang) is None
+
+
+@pytest.mark.process
+def test_what_does_not_come_back_is_named(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "LIMIT_S", 0.3)
+    with pytest.raises(UserError, match=r"^the process child has not come back for 0\.3 s: find"):
+        _ask(server, never, "child", ENDED, hang)
+    # Each step has its own time, and a child that is slow to start has had its.
+    monkeypatch.setattr(startup, "LIMIT_S", 1.0)
+    with pytest.raises(UserError, match="the simulator has not come back for 1 s"):
+        _ask(server, never, "child", ENDED, hang_somewhere, "the simulator")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("env.id=faulty:never", r"^the environment of env\.id = 'faulty:never' has not come back"),
+        ("policy.factory=faulty:never", "^the policy has not come back"),
+    ],
+)
+def test_environments_and_policies_that_never_come_back_are_named(
+    shared_fork_server: ForkServer, tmp_path: Path, setting: str, named: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(startup, "LIMIT_S", 10.0)
+    config = load_config(overrides=["env.rate_hz=30", setting])
+    with pytest.raises(UserError, match=named):
+        find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never)
 
 
 @pytest.mark.process
