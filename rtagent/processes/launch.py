@@ -48,6 +48,8 @@ learner frees would then stay with it, just when memory is short.
 """
 MOST_OPEN = 65_536
 """Limit of descriptors that is wanted: enough for hundreds of processes and connections."""
+STOP_LIMIT_S = 10.0
+"""How long a killed fork server may take to end."""
 REFUSED = 71
 """Exit code of a process that could not be started (`EX_OSERR` of sysexits.h)."""
 
@@ -211,7 +213,9 @@ class ForkServer:
         """End the fork server, and with it all children that are left."""
         # It has nothing to save, and an orderly exit would take seconds to unload torch.
         self._process.kill()
-        self._process.wait()
+        # One that hangs in the kernel, while it imports over a network, is left behind.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_LIMIT_S)
         self._socket.close()
 
     def __enter__(self) -> ForkServer:

@@ -21,7 +21,7 @@ from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE
-from rtagent.supervisor.child import Child, Starter, State
+from rtagent.supervisor.child import KILL_AFTER_S, Child, Starter, State
 from rtagent.supervisor.status import Report
 
 NEEDED_ROLES = frozenset({"environment", "inference", "learner", "service"})
@@ -35,6 +35,8 @@ COMPUTING_LEARNER_LIMIT_S = 600.0
 """One update of a large network may take minutes, where acting leaves little of a core."""
 LAST_CHECKPOINT_S = 60.0
 """How long a learner that is told to leave may write a checkpoint: disks can be slow."""
+UNKILLABLE_AFTER_S = 20.0
+"""How long a killed process may take to end: one of idle priority needs a processor for that."""
 STOPPED_INFERENCE_LIMIT_S = 1.0
 PAUSE_S = 1.0
 """Time between two checks that counts as a pause; it is a tenth of a second otherwise."""
@@ -83,9 +85,17 @@ class Children:
         return [child for child in self if child.role == role]
 
     @property
-    def alive(self) -> bool:
-        """Whether any process exists."""
-        return any(child.alive for child in self)
+    def alive(self) -> list[Child]:
+        """Those of which a process exists."""
+        return [child for child in self if child.alive]
+
+    def unkillable(self, now: float) -> list[Child]:
+        """The processes that SIGKILL has not ended: they hang in the kernel."""
+        return [
+            child for child in self.alive
+            if child.state is State.STOPPING and now - child.since > UNKILLABLE_AFTER_S
+            + (LAST_CHECKPOINT_S if self._is_writing(child) else KILL_AFTER_S)
+        ]
 
     def add(self, role: str, index: int, now: float) -> None:
         """Start a process."""
@@ -118,7 +128,7 @@ class Children:
             timeout: seconds.
             now: gives the time, seconds.
         """
-        alive = [child for child in self if child.alive]
+        alive = self.alive
         pipes = {child.pipe: child for child in alive if not child.pipe.closed}
         # A process that was ended before the fork server answered has none.
         sentinels = [at for child in alive if (at := child.process.sentinel) >= 0]
@@ -210,7 +220,7 @@ class Children:
 
     def kill_all(self) -> None:
         """End the processes that are left."""
-        left = [child.process for child in self if child.alive]
+        left = [child.process for child in self.alive]
         for process in left:
             process.kill()
         clock = MonotonicClock()

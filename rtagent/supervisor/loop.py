@@ -48,13 +48,14 @@ class Loop:
         """Start the processes, keep them going until told to stop, and see them leave.
 
         Raises:
-            UserError: a process cannot work as configured.
+            UserError: a process cannot work as configured, or cannot be ended.
         """
         self._begin()
         while not self._finished():
             self._step()
         self._raise_refusals()
         self._save_replay()
+        self._raise_unkillable()
 
     def _begin(self) -> None:
         """Start the processes."""
@@ -214,7 +215,7 @@ class Loop:
 
     def _finished(self) -> bool:
         if self._stopping:
-            return not self._children.alive
+            return self._children.alive == self._children.unkillable(self._clock.now())
         booting = self._world.ledger.newest < self._world.first_tick
         return booting and bool(self._boot_failures())
 
@@ -228,6 +229,14 @@ class Loop:
         for child in self._boot_failures():
             if not self._stopping:
                 raise UserError(f"{child.name}: {child.last_error}")
+
+    def _raise_unkillable(self) -> None:
+        left = [f"{child.name} (pid {child.pid})" for child in self._children.alive]
+        if left:
+            raise UserError(
+                f"{', '.join(left)}: not even SIGKILL ends this process, which waits in the kernel "
+                "for a device or a disk; it is left behind, and ends when that answers"
+            )
 
     def _save_replay(self) -> None:
         if not self._desired.config.run.checkpoint_replay:

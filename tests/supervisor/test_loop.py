@@ -9,8 +9,9 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
-from rtagent.supervisor.child import State
-from rtagent.supervisor.children import Children
+from rtagent.errors import UserError
+from rtagent.supervisor.child import KILL_AFTER_S, State
+from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, Children
 from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.loop import Loop
 from tests.supervisor.test_child import FakeProcess
@@ -89,6 +90,35 @@ def test_the_last_checkpoint_of_dead_learners_is_written_once(
     writer = played.children.of("learner")
     assert bool(played.metrics.learners[0].writing) == starts
     assert all(child.state is State.STOPPING for child in writer)
+
+
+def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> None:
+    played = Played()
+    played.children.add("learner", 0, played.clock.now())
+    played.metrics.learners[0].writing = 1
+    played.inbox.stop_requested = True
+    while not played.loop._finished():
+        played.clock.advance(0.5)
+        played.loop._step()
+        assert played.clock.now() < 200.0
+    # The learner had its time to write.
+    assert played.clock.now() > LAST_CHECKPOINT_S + UNKILLABLE_AFTER_S
+    with pytest.raises(UserError) as caught:
+        played.loop._raise_unkillable()
+    assert str(caught.value).startswith("inference 0 (pid 4711), learner 0 (pid 4711): not even")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_process_that_sigkill_ends_is_waited_for() -> None:
+    played = Played()
+    played.inbox.stop_requested = True
+    played.loop._step()
+    played.clock.advance(KILL_AFTER_S + UNKILLABLE_AFTER_S - 0.1)
+    assert not played.loop._finished()
+    played.process.exitcode = -9
+    played.loop._step()
+    assert played.loop._finished()
+    played.loop._raise_unkillable()
 
 
 def test_a_world_that_slips_all_the_time_says_so_now_and_then() -> None:
