@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.cluster.ray_checks import LostError
+from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.config import ClusterConfig
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
@@ -95,7 +95,7 @@ def follow(
         clock: time.
 
     Raises:
-        UserError: at first the cluster cannot be joined, or the learner does not answer.
+        UserError: at first the cluster cannot be joined, or the learner does not start or answer.
     """
     joined = False
     while True:
@@ -105,6 +105,7 @@ def follow(
                 yield report
         except UserError as error:
             leave()
+            joined |= isinstance(error, LostError) and not isinstance(error, NotStartedError)
             if not joined:
                 raise
             yield {"error": str(error)}

@@ -41,6 +41,10 @@ class LostError(UserError):
     """The cluster, this machine's node of it, or its learner is gone: join anew."""
 
 
+class NotStartedError(LostError):
+    """The learner could not start, and Ray does not start it again."""
+
+
 class LocalNode(NamedTuple):
     """A node of a cluster that is alive and runs on this machine.
 
@@ -104,6 +108,18 @@ def find_cluster(address: str) -> Cluster:
                         f"into {TOKEN}") from error
     except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
+
+
+def find_joined(address: str) -> Cluster:
+    """As `find_cluster`, of a cluster that a node of this machine has joined.
+
+    Raises:
+        LostError: it does not answer any more.
+    """
+    try:
+        return find_cluster(address)
+    except UserError as error:
+        raise LostError(str(error)) from error
 
 
 def check_token(whose: str) -> None:

@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cluster.calls import Remote, StartFailedError
-from rtagent.cluster.ray_checks import LostError, check_token, find_cluster, imported_ray, in_a_line
+from rtagent.cluster.ray_checks import (
+    LostError,
+    NotStartedError,
+    check_token,
+    find_cluster,
+    find_joined,
+    imported_ray,
+    in_a_line,
+)
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
 
@@ -33,6 +41,8 @@ CALLS_AT_ONCE = 1000
 OBJECT_STORE_BYTES = 256 << 20
 STATUS_S, FIRST_STATUS_S = 10.0, 120.0
 """How long the learner may take to answer; longer at first, since it has much to load."""
+CHECK_EVERY_S = 2.0
+"""Time between two checks, while the learner is waited for, that the cluster is still there."""
 NODE_S, LOOK_EVERY_S = 120.0, 0.5
 """How long a node of a cluster may take to start; time between two checks whether it has."""
 LOOPBACK = "127.0.0.1"
@@ -52,6 +62,7 @@ def connect(
         waiting: called now and then while a node is being started.
 
     Raises:
+        LostError: the cluster was lost after a node of this machine had joined it.
         UserError: Ray is not installed, or the cluster cannot be joined; one line that says what to
             do.
     """
@@ -79,7 +90,9 @@ def connect(
     except (RuntimeError, ConnectionError, OSError, ValueError, ray.exceptions.RayError) as error:
         with contextlib.suppress(Exception):
             ray.shutdown()
-        raise UserError(_join_failure(error, address)) from error
+        # This machine's node has joined: what answered a moment ago may come back.
+        kind = UserError if address is None else LostError
+        raise kind(_join_failure(error, address)) from error
     finally:
         # Ray has replaced them by its own.
         for number, handler in handlers.items():
@@ -112,7 +125,7 @@ class Watch:
     def __init__(self) -> None:
         context = imported_ray().get_runtime_context()
         self._address, self._node = context.gcs_address, context.get_node_id()
-        self._cluster = find_cluster(self._address).id
+        self._cluster = find_joined(self._address).id
 
     def check(self) -> None:
         """Ask the cluster; returns at once if all is well.
@@ -120,10 +133,7 @@ class Watch:
         Raises:
             LostError: the cluster or the node is gone.
         """
-        try:
-            found = find_cluster(self._address)
-        except UserError as error:
-            raise LostError(str(error)) from error
+        found = find_joined(self._address)
         if found.id != self._cluster:
             raise LostError(f"the head of the cluster at {self._address} was started again")
         if self._node not in found.local:
@@ -179,25 +189,30 @@ class LearnerHandle(Remote):
         """The learner's status, see `ClusterLearner.status`.
 
         Raises:
-            LostError: the learner could not start; or the cluster or this machine's node of it is
-                gone. The learner may still answer then, but Ray ends this process when it has been
-                without the head of the cluster for `HEAD_GONE_S`.
+            NotStartedError: the learner could not start.
+            LostError: the cluster or this machine's node of it is gone. The learner may still
+                answer then, but Ray ends this process when it has been without the head of the
+                cluster for `HEAD_GONE_S`.
             UserError: the learner does not answer.
         """
-        end = time.monotonic() + self._patience_s
+        end, errors, asked = time.monotonic() + self._patience_s, self._ray.exceptions, None
         while True:
             self.watch.check()
             try:
-                asked, left = self._actor.status.remote(), end - time.monotonic()
+                asked = asked or self._actor.status.remote()
+                left = min(CHECK_EVERY_S, end - time.monotonic())
                 found: dict[str, Any] = self._ray.get(asked, timeout=max(0.0, left))
-            except self._ray.exceptions.RayError as error:
+            except errors.RayError as error:
                 # A call to an actor that is being started again fails at once.
-                starting = isinstance(error, self._ray.exceptions.RayActorError)
+                starting = isinstance(error, errors.RayActorError)
                 if starting and error.actor_init_failed:
-                    raise LostError(_start_failure(error)) from error
-                if not starting or time.monotonic() >= end:
+                    raise NotStartedError(_start_failure(error)) from error
+                goes_on = starting or isinstance(error, errors.GetTimeoutError)
+                if not goes_on or time.monotonic() >= end:
                     raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
-                time.sleep(LOOK_EVERY_S)
+                if starting:
+                    asked = None
+                    time.sleep(LOOK_EVERY_S)
             else:
                 self._patience_s = STATUS_S
                 return found
@@ -321,7 +336,7 @@ def _join_options(address: str) -> dict[str, str]:
     Ray itself would choose the node of the head, if that runs in a container of this machine; and
     it would take a loopback address for one of another network.
     """
-    local = find_cluster(address).local.values()
+    local = find_joined(address).local.values()
     own = [each.address for each in local if not ipaddress.ip_address(each.address).is_loopback]
     return {"_node_ip_address": own[0]} if own else {}
 

@@ -14,7 +14,7 @@ import pytest
 import rtagent.cluster
 from rtagent.cli.learner import PERIOD_S, follow, in_a_line, reports
 from rtagent.clock import VirtualClock
-from rtagent.cluster.ray_checks import LostError
+from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.errors import UserError
 from tests.cli.conftest import Run
 
@@ -167,6 +167,27 @@ def test_a_cluster_that_is_lost_is_joined_anew() -> None:
         "a", "a", "the head was started again", "no Ray cluster", "b", "b",
     ]
     assert said == ["join", "leave", "join", "leave", "join"]
+
+
+def test_a_cluster_that_is_lost_before_its_learner_has_answered_is_waited_for() -> None:
+    failures = iter([LostError("its head is gone"), UserError("no Ray cluster"), None])
+
+    def join() -> Any:
+        if failure := next(failures):
+            raise failure
+        return lambda: status(1)
+
+    found = follow(join, lambda: None, VirtualClock())
+    assert [next(found)["error"] for _ in range(2)] == ["its head is gone", "no Ray cluster"]
+    assert next(found)["batches"] == 1
+
+
+def test_a_learner_that_could_not_start_at_first_is_an_error() -> None:
+    def join() -> Any:
+        raise NotStartedError("another learner writes its checkpoints there")
+
+    with pytest.raises(UserError, match="another learner"):
+        next(follow(join, lambda: None, VirtualClock()))
 
 
 def test_a_learner_that_never_answers_is_an_error() -> None:
