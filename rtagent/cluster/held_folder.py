@@ -28,18 +28,15 @@ def hold(folder: Path, clock: Clock) -> int | None:
         clock: time.
 
     Returns:
-        A descriptor; closing it releases the lock. None if there is no lock: the folder cannot be
-        written, as the first checkpoint will report, or its file system has no locks.
+        A descriptor; closing it releases the lock. None if its file system has no locks.
 
     Raises:
+        OSError: the folder cannot be written.
         UserError: another learner holds the lock.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(folder / LOCK, flags, 0o600)
-    except OSError:
-        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(folder / LOCK, flags, 0o600)
     end = clock.now() + WAIT_S
     while True:
         try:

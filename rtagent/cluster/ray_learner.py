@@ -21,11 +21,12 @@ from typing import Any
 
 import ray
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import Clock, MonotonicClock
 from rtagent.cluster.held_folder import hold
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
+from rtagent.errors import UserError
 from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.storage.checkpoint import CheckpointError
 
@@ -41,16 +42,17 @@ class LearnerActor:
         folder: of the learner's own checkpoints. If None, it writes none.
 
     Raises:
-        UserError: another learner writes its checkpoints there.
+        UserError: another learner writes its checkpoints there, or nobody can.
     """
 
     def __init__(self, folder: str | None) -> None:
         clock, path = MonotonicClock(), None if folder is None else Path(folder)
+        context = ray.get_runtime_context()
         if path is not None:
-            hold(path, clock)
+            _hold(path, clock, again=context.was_current_actor_reconstructed)
         keep_freed_memory()
         # An actor that Ray starts again keeps its id.
-        identity = ray.get_runtime_context().get_actor_id()
+        identity = context.get_actor_id()
         self._learner = ClusterLearner(clock, path, identity, self._note_published)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._published = asyncio.Event()
@@ -117,3 +119,15 @@ class LearnerActor:
             # Without this thread the actor would answer and never learn: let Ray start it again.
             traceback.print_exc()
             os._exit(EXIT_FAILED)
+
+
+def _hold(folder: Path, clock: Clock, *, again: bool) -> None:
+    """Lock the folder; a learner that is started `again` also learns on where that cannot be."""
+    try:
+        hold(folder, clock)
+    except OSError as error:
+        if not again:
+            raise UserError(
+                f"the learner cannot write its checkpoints into {folder}: {error.strerror}; make "
+                "room for them there, or choose another folder with --checkpoint-dir"
+            ) from error

@@ -63,16 +63,43 @@ def test_a_learner_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
     os.close(found)
 
 
-def test_a_folder_that_cannot_be_written_is_not_locked(tmp_path: Path) -> None:
+class Restarted:
+    """What Ray says of an actor."""
+
+    was_current_actor_reconstructed = False
+
+    def get_actor_id(self) -> str:
+        return "a"
+
+
+@pytest.fixture
+def actor(monkeypatch: pytest.MonkeyPatch) -> Restarted:
+    found = Restarted()
+    monkeypatch.setattr(ray_learner, "MonotonicClock", VirtualClock)
+    monkeypatch.setattr(ray_learner.LearnerActor, "_learn", lambda _: None)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: found)
+    return found
+
+
+def test_a_learner_does_not_begin_where_it_cannot_write(actor: Restarted, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert hold(tmp_path / "file" / "folder", VirtualClock()) is None
+    folder = str(tmp_path / "file" / "folder")
+    with pytest.raises(UserError) as caught:
+        ray_learner.LearnerActor(folder)
+    assert str(caught.value).startswith(
+        f"the learner cannot write its checkpoints into {folder}: Not a directory; make room"
+    )
+    # Started again on another machine, it learns on.
+    actor.was_current_actor_reconstructed = True
+    ray_learner.LearnerActor(folder)
 
 
+@pytest.mark.parametrize("again", [False, True])
 def test_a_learner_does_not_begin_in_the_folder_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    actor: Restarted, again: bool, tmp_path: Path
 ) -> None:
     first = held(tmp_path)
-    monkeypatch.setattr(ray_learner, "MonotonicClock", VirtualClock)
+    actor.was_current_actor_reconstructed = again
     with pytest.raises(UserError, match="another learner writes"):
         ray_learner.LearnerActor(str(tmp_path))
     os.close(first)
