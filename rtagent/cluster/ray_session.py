@@ -324,6 +324,10 @@ def _start_node(
                 waiting()
             if time.monotonic() > end:
                 starting.kill()
+                raise UserError(
+                    f"no node can be started for {address}: `ray start` has not ended in "
+                    f"{NODE_S:.0f} s; does this machine have the time and the memory for one?"
+                )
     if starting.returncode:
         said = [line.strip() for line in output.splitlines() if line.strip()]
         why = said[-1] if said else "for no reason that it tells"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from rtagent.cluster import ray_session
 from rtagent.cluster.ray_checks import Cluster, LocalNode
 from rtagent.errors import UserError
+from tests.conftest import eventually
 
 
 def test_a_node_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +24,28 @@ def test_a_node_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
     with pytest.raises(UserError, match=f"--temp-dir={tmp_path}"):
         ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
+
+
+def test_a_node_that_does_not_start_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What it has started may still hold its output when it is killed.
+    ray, pid = tmp_path / "ray", tmp_path / "pid"
+    ray.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {pid}\nwait\n")
+    ray.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ray))
+    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
+    monkeypatch.setattr(ray_session, "NODE_S", 0.0)
+    monkeypatch.setattr(ray_session, "LOOK_EVERY_S", 0.01)
+    looks = []
+    try:
+        with pytest.raises(UserError, match="has not ended in 0 s"):
+            ray_session._start_node("127.0.0.1:6379", {}, lambda: looks.append(eventually(
+                lambda: pid.exists() and pid.read_text().strip(), "it runs"
+            )))
+        assert len(looks) == 1
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
