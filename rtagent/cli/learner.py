@@ -168,4 +168,6 @@ def in_a_line(report: Mapping[str, Any]) -> str:
         for each in report["nodes"]
     ]
     pace = "" if rate is None else f", {rate:.1f} per second"
-    return printable(f"{report['batches']} batches{pace}; {'; '.join(nodes) or 'no node yet'}")
+    failed = [report["checkpoint_error"]] if report["checkpoint_error"] else []
+    said = "; ".join([*(nodes or ["no node yet"]), *failed])
+    return printable(f"{report['batches']} batches{pace}; {said}")

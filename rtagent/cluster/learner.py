@@ -39,6 +39,7 @@ from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
+from rtagent.storage.checkpoint import CheckpointError
 
 PATIENCE_S = 0.25
 """How long a node's share is waited for when other nodes' shares are there."""
@@ -80,6 +81,7 @@ class ClusterLearner:
         self._waiting_since: float | None = None
         self._on_publish = on_publish
         self._saved_at = clock.now()
+        self._save_error: str | None = None
 
     # ---- what nodes ask for
 
@@ -190,6 +192,7 @@ class ClusterLearner:
             return {
                 "incarnation": self.incarnation,
                 "batches": self._batches,
+                "checkpoint_error": self._save_error,
                 "nodes": [
                     {
                         "id": name,
@@ -245,7 +248,13 @@ class ClusterLearner:
         with self._training:
             if not self._trainer.begun:
                 return None
-            return self._trainer.save(self._folder, self._identity)
+            try:
+                path = self._trainer.save(self._folder, self._identity)
+            except CheckpointError as error:
+                self._save_error = str(error)
+                raise
+            self._save_error = None
+            return path
 
     def _source(self, joining: Joining) -> ReceivedShares | Mirror:
         """What gives a node's transitions; a replay of the same run is kept."""

@@ -23,7 +23,10 @@ NODE = {"id": "robot-1", "share": 32, "generated": 600, "rate": 49.96, "learned"
 
 
 def status(batches: int, incarnation: str = "a", **changes: Any) -> dict[str, Any]:
-    return {"incarnation": incarnation, "batches": batches, "nodes": [NODE], **changes}
+    return {
+        "incarnation": incarnation, "batches": batches, "checkpoint_error": None, "nodes": [NODE],
+        **changes,
+    }
 
 
 class Session(ModuleType):
@@ -202,3 +205,8 @@ def test_names_of_others_are_printed_harmlessly() -> None:
     report = status(1, nodes=[NODE | {"id": "x\x1b[2J"}], batches_per_s=None)
     assert "\x1b" not in in_a_line(report)
     assert in_a_line(status(0, nodes=[], batches_per_s=None)) == "0 batches; no node yet"
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told() -> None:
+    report = status(3, batches_per_s=None, checkpoint_error="cannot write: No space left")
+    assert in_a_line(report).endswith("50.0 transitions/s; cannot write: No space left")

@@ -21,6 +21,7 @@ from rtagent.cluster.received_shares import Columns, ReceivedShares
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
 from rtagent.processes.restart_policy import WELL_S
+from rtagent.storage.checkpoint import CheckpointError
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene, first_state
 
@@ -47,6 +48,20 @@ def test_a_new_session_measures_the_link_anew() -> None:
     scene.run(0.15)
     assert exchange.connected
     assert exchange.in_flight.limit == LEAST
+
+
+def test_the_status_says_why_there_is_no_checkpoint(tmp_path: Path) -> None:
+    scene = Scene(Edge())
+    folder = tmp_path / "learner"
+    scene.restart(folder, "one")
+    scene.run(1.0)
+    folder.touch()
+    with pytest.raises(CheckpointError):
+        scene.learner.save_if_due(0.0)
+    assert "cannot write a checkpoint" in scene.learner.status()["checkpoint_error"]
+    folder.unlink()
+    assert scene.learner.save_if_due(0.0) is not None
+    assert scene.learner.status()["checkpoint_error"] is None
 
 
 def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
