@@ -128,6 +128,6 @@ def _hold(folder: Path, clock: Clock, *, again: bool) -> None:
     except OSError as error:
         if not again:
             raise UserError(
-                f"the learner cannot write its checkpoints into {folder}: {error.strerror}; make "
-                "room for them there, or choose another folder with --checkpoint-dir"
+                f"the learner cannot write its checkpoints into {folder}: {error.strerror}; "
+                "choose another folder with --checkpoint-dir"
             ) from error

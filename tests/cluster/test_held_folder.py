@@ -87,7 +87,7 @@ def test_a_learner_does_not_begin_where_it_cannot_write(actor: Restarted, tmp_pa
     with pytest.raises(UserError) as caught:
         ray_learner.LearnerActor(folder)
     assert str(caught.value).startswith(
-        f"the learner cannot write its checkpoints into {folder}: Not a directory; make room"
+        f"the learner cannot write its checkpoints into {folder}: Not a directory; choose"
     )
     # Started again on another machine, it learns on.
     actor.was_current_actor_reconstructed = True
