@@ -184,7 +184,10 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
         eventually(lambda: all(map(gone, node)), "its node ends with it")
         with learner_command(head.port, "--resources=learner=1") as learner:
             goes_on(quick, "a node of the learner was killed, another came")
-            # The others use its node, perhaps before the command itself has joined.
+            # The others use its node before the command itself has joined. Ray ends a process whose
+            # head is lost during its first calls.
+            assert learner.stdout is not None
+            assert learner.stdout.readline()
             head.kill()
             told(quick, "Connection refused")
             head.start()
