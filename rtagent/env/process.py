@@ -3,8 +3,9 @@
 Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
 nothing but the clock. Where an action slot is torn or silent, it executes the default behaviour.
 Before every call of the world, which may take long or never return, it writes into the metrics what
-it is about to do. After a restart, ledger and metrics hold all that it needs: it goes on with the
-next tick number, in a new episode, and marks the last row of its predecessor as truncated.
+it is about to do. After a restart, ledger and metrics hold all that it needs. It counts the last
+row of its predecessor, if that was killed before it had, and marks this row as truncated. Then it
+goes on with the next tick number, in a new episode.
 """
 
 from __future__ import annotations
@@ -118,13 +119,15 @@ class TickLoop:
         # After the row: so a successor never gives a published frame's number to another frame.
         self._frames.publish(tick, step.frame, episode.start)
         self._frame, self._action = step.frame, action
-        self._count(choice, step.reward)
         self.tick += 1
         episode.total += step.reward
-        if step.terminated or step.truncated:
+        over = step.terminated or step.truncated
+        if over:
             length = self.tick - episode.start
             finished = FinishedEpisode(tick, length, episode.total, episode.number)
             self._record.episodes.append(finished)
+        self._count(choice, step.reward)
+        if over:
             self._episode = Episode(episode.number + 1, self.tick)
             self._frame = self._reset()
 
@@ -148,26 +151,51 @@ class TickLoop:
         return now_ns
 
     def _count(self, choice: Choice, reward: float) -> None:
-        record, deposit = self._record, choice.deposit
-        if choice.source == Source.AGENT:
-            record.agent += 1
-        elif choice.source == Source.REUSED:
-            record.reused += 1
-        else:
-            record.default += 1
+        worker, at = choice.deposit.worker, choice.deposit.registered_at
         # An inference is one decision, in however many ticks its actions are executed.
-        at = deposit.registered_at
-        if choice.source != Source.DEFAULT and self._counted.get(deposit.worker) != at:
-            self._counted[deposit.worker] = at
-            record.decisions += 1
-        record.ticks += 1
-        record.reward_low = min(reward, record.reward_low)
-        record.reward_high = max(reward, record.reward_high)
-        record.faults += self._adapter.cuts - self._cuts
+        decided = choice.source != Source.DEFAULT and self._counted.get(worker) != at
+        if decided:
+            self._counted[worker] = at
+        _count_tick(self._record, choice.source, reward, decided=decided)
+        self._record.faults += self._adapter.cuts - self._cuts
         self._cuts = self._adapter.cuts
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
+
+
+def count_last_row(ledger: Ledger, record: EnvironmentRecord, first_tick: int) -> None:
+    """Count the newest row if the process that wrote it was killed before it had counted it.
+
+    Args:
+        ledger: before the newest row is marked as truncated.
+        record: the figures of this run.
+        first_tick: of this run.
+    """
+    tick = ledger.newest
+    if tick - first_tick < record.ticks:
+        return
+    rows = ledger.read(first_tick, tick + 1)
+    before, row = rows[:-1], rows[-1]
+    source, episodes = Source(int(row["source"])), record.episodes
+    if row["flags"] and tick not in episodes.newest(1)["end_tick"]:
+        rewards = rows["reward"][rows["episode"] == row["episode"]].astype(float)
+        episodes.append(
+            FinishedEpisode(tick, len(rewards), float(rewards.sum()), int(row["episode"]))
+        )
+    known = (before["worker"] == row["worker"]) & (before["registered_ns"] == row["registered_ns"])
+    decided = source != Source.DEFAULT and not known.any()
+    _count_tick(record, source, float(row["reward"]), decided=decided)
+
+
+def _count_tick(
+    record: EnvironmentRecord, source: Source, reward: float, *, decided: bool
+) -> None:
+    record.reward_low = min(reward, record.reward_low)
+    record.reward_high = max(reward, record.reward_high)
+    record.decisions += decided
+    name = source.name.lower()
+    setattr(record, name, getattr(record, name) + 1)
 
 
 def run(context: WorkerContext[EnvironmentRecord]) -> None:
@@ -178,6 +206,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     default = DefaultBehaviour(config.env, adapter)
     context.record.realtime = int(enter_realtime(config.run.realtime))
     ledger, first = world.ledger, world.ledger.newest + 1
+    count_last_row(ledger, context.record, world.first_tick)
     ledger.truncate_episode()
     # The metrics still say what its predecessor was doing when it died.
     context.record.note_doing(Doing.WAITING, round(clock.now() * NANO))

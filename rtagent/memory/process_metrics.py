@@ -97,13 +97,15 @@ class WorkerRecord(SharedRecord):
 class EnvironmentRecord(WorkerRecord):
     """Of the environment.
 
+    A tick is counted by one store, into `agent`, `reused` or `default`: killed at any instant, the
+    environment has either counted it or not.
+
     Attributes:
         decisions: inferences of which it has executed an action, at the tick that the action was
             for, or late.
         episodes: the newest that have finished.
     """
 
-    ticks: int
     anchor_ns: int
     anchor_tick: int
     slips: int
@@ -130,6 +132,11 @@ class EnvironmentRecord(WorkerRecord):
     def size(cls) -> int:
         """Bytes of the record and its lists."""
         return super().size() + STEPS * WORD + EntryList.size(_EPISODE, EPISODES)
+
+    @property
+    def ticks(self) -> int:
+        """Ticks that are counted."""
+        return self.agent + self.reused + self.default
 
     @property
     def doing(self) -> tuple[Doing, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from rtagent.clock import NANO
+from rtagent.env import process
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, checksum
 from rtagent.memory.process_metrics import Doing
 from rtagent.staggering.arbiter import Source
@@ -243,6 +245,48 @@ def test_ticks_without_an_action(
     run.ticks(len(executed))
     assert run.world.received == executed
     run.check_rows(source=sources)
+
+
+class Killed(Exception):
+    """Ends the process at an instant that the test chooses."""
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+def counted(memory: Memory) -> tuple[dict[str, Any], list[Any]]:
+    record = memory.record
+    names = ("agent", "reused", "default", "ticks", "decisions", "reward_low", "reward_high")
+    return {name: getattr(record, name) for name in names}, record.episodes.newest().tolist()
+
+
+@pytest.mark.parametrize("instant", ["publish", "append", "_count_tick", "_reset"])
+@pytest.mark.parametrize("flags", [0, TERMINATED, TRUNCATED])
+def test_the_last_row_is_counted_once_whenever_its_writer_was_killed(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, instant: str, flags: int
+) -> None:
+    def lived(memory: Memory) -> Run:
+        run = Run(memory)
+        run.deposit(1, action=2, frame=0)
+        run.deposit(4, action=1, frame=1)
+        run.world.ends = {1: TERMINATED, 4: flags}
+        run.ticks(4)
+        return run
+
+    whole = Memory(make_blueprint())
+    lived(whole).ticks(1)
+    run = lived(memory)
+    where: Any = {"publish": memory.frames, "append": memory.record.episodes, "_reset": run.loop}
+    with monkeypatch.context() as killed:
+        killed.setattr(where.get(instant, process), instant, die)
+        with contextlib.suppress(Killed):
+            run.ticks(1)
+    for _ in range(2):
+        process.count_last_row(memory.ledger, memory.record, memory.first_tick)
+        memory.ledger.truncate_episode()
+    assert counted(memory) == counted(whole)
+    assert memory.record.decisions == 2
 
 
 def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:

@@ -108,11 +108,19 @@ def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) 
     assert record.slipped_ns == round((100.1 - 5.1 - 1.5) * NANO)
 
 
+def test_a_row_that_a_killed_predecessor_has_not_counted_is_counted(
+    body: Callable[..., SimpleNamespace]
+) -> None:
+    record = body(30, start_s=5.0).record
+    record.default -= 1
+    assert body(10, start_s=100.0).record.ticks == 40
+
+
 def test_slip_of_a_restart_is_exact_after_a_day() -> None:
     """A period is not a whole number of nanoseconds; rounding it would cost 2 ms a day."""
     memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
     metrics = ProcessMetrics(memory).environment
-    metrics.ticks, metrics.anchor_ns = 1, 7 * NANO
+    metrics.agent, metrics.anchor_ns = 1, 7 * NANO
     ticks = 5_160_456
     due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
     process._note_anchor(metrics, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))

@@ -77,6 +77,7 @@ class Memory:
         self.actions = ActionSlots.private(blueprint)
         self.record = ProcessMetrics(private_memory(ProcessMetrics.size())).environment
         self.states = None
+        self.first_tick = 0
 
 
 class Run:

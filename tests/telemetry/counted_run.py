@@ -69,7 +69,6 @@ class Run:
         """One tick, as the environment process runs it."""
         record, name = self.metrics.environment, source.name.lower()
         setattr(record, name, getattr(record, name) + 1)
-        record.ticks += 1
         record.decisions += source == AGENT
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
         write_row(

@@ -66,7 +66,7 @@ def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
     record = run.metrics.environment
     # Tick 100 runs 5 s later than the first clock had it.
     record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
-    record.slipped_ns, record.ticks = 5 * NANO, 101
+    record.slipped_ns, record.agent = 5 * NANO, 101
     run.clock.advance(7.5)
     assert run.figures().clock["uptime_s"] == pytest.approx(7.5)
 
