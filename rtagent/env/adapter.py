@@ -380,10 +380,12 @@ def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
 
 def _parts(method: str, answer: Any, names: tuple[str, ...]) -> Sequence[Any]:
     """The answer of an environment, which has these parts."""
-    if isinstance(answer, tuple | list) and len(answer) == len(names):
+    if not isinstance(answer, tuple | list):
+        given = f"a {type(answer).__name__}"
+    elif len(answer) != len(names):
+        given = f"{len(answer)} values"
+    else:
         return answer
-    several = isinstance(answer, tuple | list)
-    given = f"{len(answer)} values" if several else f"a {type(answer).__name__}"
     raise TypeError(f"{method}() returns {given}, not ({', '.join(names)}) as Gymnasium has it")
 
 

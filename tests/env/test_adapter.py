@@ -303,20 +303,32 @@ def test_a_reward_that_is_no_number_is_a_fault(reward):
 
 
 @pytest.mark.parametrize(
-    ("method", "answer", "told"),
+    ("method", "arguments", "answer", "told"),
     [
-        ("step", (np.zeros(3), 0.0, False, {}), "step.. returns 4 values"),
-        ("step", None, "step.. returns a NoneType"),
-        ("step", (np.zeros(3), 0.0, np.zeros(2), False, {}), r"terminated .* of shape \(2,\)"),
-        ("step", (np.zeros(3), 0.0, False, np.zeros((2, 1)), {}), r"truncated .* shape \(2, 1\)"),
-        ("reset", np.zeros(2, np.float32), r"reset.. returns a ndarray.* \(observation, info\)"),
+        ("step", [0], (np.zeros(3), 0.0, False, {}), "step.. returns 4 values"),
+        ("step", [0], None, "step.. returns a NoneType"),
+        ("reset", [], np.zeros(2), r"reset.. returns a ndarray.* \(observation, info\)"),
     ],
 )
-def test_an_answer_that_is_not_gymnasiums_is_a_fault(method, answer, told):
+def test_an_answer_of_other_parts_than_gymnasiums_is_an_error(method, arguments, answer, told):
     adapter, world = wrap()
     setattr(world, method, lambda *_, **__: answer)
-    with pytest.raises((EnvironmentFault, TypeError), match=told):
-        adapter.step(0) if method == "step" else adapter.reset()
+    with pytest.raises(TypeError, match=told):
+        getattr(adapter, method)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((np.zeros(2), False), r"terminated .* of shape \(2,\)"),
+        ((False, np.zeros((2, 1))), r"truncated .* of shape \(2, 1\)"),
+    ],
+)
+def test_an_end_that_is_not_one_bool_is_a_fault(flags, told):
+    adapter, world = wrap()
+    world.step = lambda action: (np.zeros(3), 0.0, *flags, {})
+    with pytest.raises(EnvironmentFault, match=told):
+        adapter.step(0)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ class OneTick(Honest):
         return shown, reward, True, False, info
 
 
+class OldStep(Honest):
+    def step(self, action: Any) -> Any:
+        return super().step(action)[:4]
+
+
+class NoStep(Honest):
+    def step(self, action: Any) -> Any:
+        return None
+
+
 class Raising(Honest):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         raise ValueError("no such road\nand more")

@@ -64,6 +64,8 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
     (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
     (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
     (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
+    (bad_worlds.OldStep, "errors", "fail", r"raised TypeError: step\(\) returns 4 values"),
+    (bad_worlds.NoStep, "errors", "fail", r"raised TypeError: step\(\) returns a None"),
     (bad_worlds.Leaves, "errors", "fail", r"^step\(\) raised SystemExit: no robot$"),
     (bad_worlds.CloseRaises, "errors", "fail", r"close\(\) raised OSError"),
     (bad_worlds.Undeclared, "noop", "warn", "action 0: 20 ticks"),
