@@ -117,6 +117,9 @@ class OpenVinoTemplate:
         """A compiled model, see `Template`."""
         model = self._filled(values)
         if precision == "int8":
+            for layer in inner_layers(model):
+                if is_vector_product(layer):
+                    replace_by_convolution(layer)
             layers = inner_layers(model)
             low, high = self._ranges(model, layers, observations[:CALIBRATION_FRAMES])
             share = HALF if sums_can_overflow() else 1.0
@@ -168,6 +171,33 @@ def sums_can_overflow(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether this is an x86 processor without instructions for int8 (VNNI)."""
     flags = [line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")]
     return any("vnni" not in line for line in flags)
+
+
+def is_vector_product(layer: Any) -> bool:
+    """Whether a layer is the product of one vector, (1, inputs), and a constant matrix."""
+    entering = layer.input_value(0).get_partial_shape()
+    return (
+        layer.get_type_name() == "MatMul" and entering.is_static
+        and len(entering) == 2 and entering[0] == 1
+    )
+
+
+def replace_by_convolution(layer: Any) -> None:
+    """Compute the product of a vector and a matrix as a convolution of a picture of one pixel.
+
+    In int8 OpenVINO lays out the matrix anew in each call, but the weights of a convolution once.
+    """
+    from openvino import opset13
+
+    matrix = layer.input_value(1).get_node().get_data()
+    pixel = opset13.reshape(layer.input_value(0), np.array([1, -1, 1, 1]), special_zero=False)
+    convolved = opset13.convolution(
+        pixel, opset13.constant(matrix[:, :, None, None]),
+        strides=[1, 1], pads_begin=[0, 0], pads_end=[0, 0], dilations=[1, 1],
+    )
+    vector = opset13.reshape(convolved, np.array([1, -1]), special_zero=False)
+    for target in layer.output(0).get_target_inputs():
+        target.replace_source_output(vector.output(0))
 
 
 def quantize(layer: Any, low: float, high: float, share: float) -> None:
