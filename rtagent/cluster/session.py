@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from rtagent.cluster.message import Bytes, Message, pack, unpack
+from rtagent.cluster.message import Bytes, Message, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.received_shares import Columns, ReceivedShares
 from rtagent.errors import UserError
@@ -43,6 +44,15 @@ class Share:
     came: float
     draw: Callable[[], Columns | None]
     answer: Future[Bytes]
+
+
+class _Header(NamedTuple):
+    """What each message of a node begins with, see `Session`."""
+
+    seq: int
+    batch_size: int
+    learning_rate: float
+    shipped: int
 
 
 class Session:
@@ -95,7 +105,7 @@ class Session:
             MessageError: the bytes are no share.
         """
         message = unpack(block)
-        seq = int(message.values["seq"])
+        seq = _header(message).seq
         self.sent_at = self.called_at = now
         if (again := self._answers.get(seq)) is not None:
             return again
@@ -119,13 +129,12 @@ class Session:
 
     def _process(self, message: Message, answer: Future[Bytes], came: float) -> None:
         """Store the message's frames, and put its share into the queue."""
-        seq, values = self._next_seq, message.values
+        seq, header = self._next_seq, _header(message)
         self._next_seq += 1
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)
-        self.batch_size = int(values["batch_size"])
-        self.learning_rate = float(values["learning_rate"])
-        self.shipped = int(values.get("shipped", 0))
+        self.batch_size, self.learning_rate = header.batch_size, header.learning_rate
+        self.shipped = header.shipped
         draw = self.source.receive(message)
         self._note_generated(self.sent_at)
         if draw is None:
@@ -143,3 +152,19 @@ class Session:
         elif now - self._mark[0] >= (RATE_S if self.rate else FIRST_RATE_S):
             self.rate = (generated - self._mark[1]) / (now - self._mark[0])
             self._mark = now, generated
+
+
+def _header(message: Message) -> _Header:
+    """What a message begins with.
+
+    Raises:
+        MessageError: something is missing, or is no number.
+    """
+    values = message.values
+    try:
+        return _Header(
+            int(values["seq"]), int(values["batch_size"]), float(values["learning_rate"]),
+            int(values.get("shipped", 0)),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise MessageError(f"no message of a node: {error!r}") from error

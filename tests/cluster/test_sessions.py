@@ -16,7 +16,7 @@ from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
-from rtagent.cluster.message import Message
+from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.received_shares import Columns, ReceivedShares
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
@@ -35,6 +35,24 @@ def test_a_learner_that_was_started_again_is_joined_anew() -> None:
     assert scene.remotes[0].calls.count("join") == 2
     assert scene.exchanges[0].connected
     assert len(scene.updates) > count + 50
+
+
+@pytest.mark.parametrize("change", [
+    {"seq": None}, {"seq": "next"}, {"batch_size": [8]}, {"learning_rate": {}},
+    {"shipped": float("inf")},
+])
+def test_a_message_without_a_proper_header_changes_nothing(change: dict[str, Any]) -> None:
+    scene = Scene(Edge())
+    scene.run(1.0, learn=False)
+    session = scene.learner._nodes["edge"]
+    values = {"seq": session._next_seq, "batch_size": 8, "learning_rate": 1e-3, **change}
+    block = pack({name: value for name, value in values.items() if value is not None}, {})
+    with pytest.raises(MessageError, match="no message of a node"):
+        scene.learner.offer("edge", session.number, [block])
+    count = len(scene.updates)
+    scene.run(1.0)
+    assert len(scene.updates) > count + 50
+    assert scene.remotes[0].calls.count("join") == 1
 
 
 def test_a_new_session_measures_the_link_anew() -> None:
