@@ -239,7 +239,7 @@ class CommandHandler:
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is requested."""
         if not learner_ring(self._children.of("learner"), self._desired.current):
-            raise UserError("no learner runs: the newest checkpoint is all there is")
+            raise UserError("no learner runs that could write a checkpoint")
         number = self._desired.current.checkpoint + 1
         in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
         self._desired.change(checkpoint=number)

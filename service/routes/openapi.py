@@ -59,7 +59,7 @@ _PROBLEM = _schema(
         "title": _schema("The status in words.", "Conflict", type="string"),
         "status": _schema("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
         "detail": _schema("The cause and what to do, one sentence.",
-                         "no learner runs: the newest checkpoint is all there is",
+                         "no learner runs that could write a checkpoint",
                          type="string", minLength=1),
         "errors": _schema("The fields that were refused.", type="array", items={
             "type": "object",
