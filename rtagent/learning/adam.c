@@ -20,7 +20,7 @@ struct job {
     const float *gradient;
     int64_t count;
     /* 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t), epsilon */
-    float slope_share, square_kept, square_share, rate, root, epsilon;
+    float mean_share, square_kept, square_share, rate, root, epsilon;
 };
 
 /* The arrays are parameters, so that `restrict` tells the compiler that none overlaps another. */
@@ -31,9 +31,9 @@ INLINE void step(
 {
     struct job of = *job;
     for (int64_t index = 0; index < of.count; index++) {
-        float slope = gradient[index];
-        float mean = means[index] + (slope - means[index]) * of.slope_share;
-        float square = of.square_kept * squares[index] + of.square_share * slope * slope;
+        float derivative = gradient[index];
+        float mean = means[index] + (derivative - means[index]) * of.mean_share;
+        float square = of.square_kept * squares[index] + of.square_share * derivative * derivative;
         float size = sqrtf(square) * of.root + of.epsilon;
         new_means[index] = mean;
         new_squares[index] = square;

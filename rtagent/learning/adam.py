@@ -29,7 +29,7 @@ class _Job(ctypes.Structure):
     _fields_ = (
         ("old", _Copy), ("new", _Copy), ("gradient", ctypes.c_void_p), ("count", ctypes.c_int64),
         *((name, ctypes.c_float) for name in (
-            "slope_share", "square_kept", "square_share", "rate", "root", "epsilon",
+            "mean_share", "square_kept", "square_share", "rate", "root", "epsilon",
         )),
     )
 
