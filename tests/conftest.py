@@ -33,6 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 PATIENCE_S = 300.0
+MOST_SLEEP_S = 0.05
 HURRY_S = 1.0 if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 """Beside other tests what is idle gets nothing anyway."""
 
@@ -197,7 +198,8 @@ def eventually(condition: Callable[[], object], what: str) -> float:
     """Wait until a condition of real processes holds; seconds that it took.
 
     It waits long, for a machine may be slow. What must happen in time is measured and compared with
-    what the machine allows.
+    what the machine allows. The longer it has waited, the more rarely it looks, for a condition can
+    cost milliseconds of a core that the processes need.
     """
     start, hurry_s = time.monotonic(), HURRY_S
     while not condition():
@@ -207,7 +209,7 @@ def eventually(condition: Callable[[], object], what: str) -> float:
         if waited > hurry_s:
             hurry()
             hurry_s += HURRY_S
-        time.sleep(0.01)
+        time.sleep(min(0.01 + 0.05 * waited, MOST_SLEEP_S))
     return time.monotonic() - start
 
 
