@@ -56,17 +56,18 @@ function listen() {
   });
 }
 
-async function fetchFor(milliseconds) {
+async function fetchFor(milliseconds, isWanted) {
   const until = performance.now() + milliseconds;
-  while (performance.now() < until && !document.hidden && await fetchPicture()) await wait(1000 / HZ);
+  while (performance.now() < until && isWanted() && await fetchPicture()) await wait(1000 / HZ);
 }
 
 // Shows pictures for ever, but asks for none while the page is hidden or the connection lost.
 export async function followScreen(isConnected) {
+  const isWanted = () => !document.hidden && isConnected();
   for (;;) {
     await attempt(async () => {
-      if (document.hidden || !isConnected()) return;
-      if (await fetchPicture() && !await listen()) await fetchFor(FETCHED_FOR_MS);
+      if (!isWanted()) return;
+      if (await fetchPicture() && !await listen()) await fetchFor(FETCHED_FOR_MS, isWanted);
     });
     await wait(RETRY_MS);
   }
