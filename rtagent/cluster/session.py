@@ -89,7 +89,7 @@ class Session:
         self.shipped = self.learned = 0
         self.rate = 0.0
         self._next_seq = 0
-        self._early: dict[int, tuple[Message, Future[Bytes], float]] = {}
+        self._early: dict[int, tuple[_Header, Message, Future[Bytes], float]] = {}
         self._answers: dict[int, Future[Bytes]] = {}
         self._mark: tuple[float, int] | None = None
 
@@ -105,18 +105,19 @@ class Session:
             MessageError: the bytes are no share.
         """
         message = unpack(block)
-        seq = _header(message).seq
+        header = _header(message)
+        seq = header.seq
         self.sent_at = self.called_at = now
         if (again := self._answers.get(seq)) is not None:
             return again
         if seq in self._early:
-            return self._early[seq][1]
+            return self._early[seq][2]
         if seq < self._next_seq or len(self._early) >= MOST_EARLY:
             raise UserError(f"share {seq} is not expected: join anew")
         answer: Future[Bytes] = Future()
         # A call that is given up must not cancel the answer: a repeated call may wait for it.
         answer.set_running_or_notify_cancel()
-        self._early[seq] = message, answer, now
+        self._early[seq] = header, message, answer, now
         while (due := self._early.pop(self._next_seq, None)) is not None:
             self._process(*due)
         return answer
@@ -124,12 +125,14 @@ class Session:
     def end(self) -> None:
         """Refuse what has not been learned from, when the node has joined anew or is gone."""
         waiting = [each.answer for each in self.queue]
-        for answer in [*waiting, *(answer for _, answer, _ in self._early.values())]:
+        for answer in [*waiting, *(answer for _, _, answer, _ in self._early.values())]:
             answer.set_exception(UserError("the session is over: join anew"))
 
-    def _process(self, message: Message, answer: Future[Bytes], came: float) -> None:
+    def _process(
+        self, header: _Header, message: Message, answer: Future[Bytes], came: float
+    ) -> None:
         """Store the message's frames, and put its share into the queue."""
-        seq, header = self._next_seq, _header(message)
+        seq = header.seq
         self._next_seq += 1
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)

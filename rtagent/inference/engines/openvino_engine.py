@@ -185,7 +185,7 @@ def is_vector_product(layer: Any) -> bool:
 def replace_by_convolution(layer: Any) -> None:
     """Compute the product of a vector and a matrix as a convolution of a picture of one pixel.
 
-    In int8 OpenVINO lays out the matrix anew in each call, but the weights of a convolution once.
+    In int8 OpenVINO computes a convolution two to three times as fast as the same product.
     """
     from openvino import opset13
 

@@ -268,6 +268,21 @@ def test_while_nobody_answers_only_the_stream_and_the_status_are_asked_for(
     assert set(asked) <= {"/v1/status", "/v1/stats/stream"}
 
 
+def test_a_socket_that_never_opened_is_followed_by_no_request_while_nobody_answers(
+    page: Any, running: RunningService
+) -> None:
+    page.add_init_script("window.WebSocket = class { constructor() { window.socket = this; } };")
+    page.reload()
+    assert eventually(lambda: page.evaluate("Boolean(window.socket)"))
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    page.evaluate("window.socket.onclose()")
+    assert eventually(lambda: page.wait_for_timeout(100) or asked.count("/v1/status") > 2)
+    assert "/v1/screen.png" not in asked
+
+
 def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
     running.backend.history[:] = [
         event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
