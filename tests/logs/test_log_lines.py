@@ -24,15 +24,18 @@ class Gate:
     """Takes lines once it is open.
 
     Attributes:
+        reached: set once a line has come to it.
         dropped: lines before each of them that were dropped.
     """
 
     def __init__(self) -> None:
+        self.reached = threading.Event()
         self.open = threading.Event()
         self.lines: list[str] = []
         self.dropped: list[int] = []
 
     def write(self, line: str, dropped: int) -> None:
+        self.reached.set()
         self.open.wait()
         self.lines.append(line)
         self.dropped.append(dropped)
@@ -41,19 +44,20 @@ class Gate:
 def test_nobody_waits_for_a_log_that_hangs_and_what_is_dropped_is_counted() -> None:
     gate = Gate()
     lines = LogLines(gate.write)
+    lines.put("line 0")
+    assert gate.reached.wait(PATIENCE_S)
     began = time.monotonic()
-    for number in range(CAPACITY + 100):
+    for number in range(1, CAPACITY + 100):
         lines.put(f"line {number}")
     lines.close(0.1)
     assert time.monotonic() - began < PATIENCE_S
     gate.open.set()
-    assert eventually(lambda: len(gate.lines) >= CAPACITY)
+    taken = 1 + CAPACITY
+    assert eventually(lambda: len(gate.lines) == taken)
     lines.put("next")
     lines.close(PATIENCE_S)
-    told = len(gate.lines) - 1
-    assert gate.lines[:told] == [f"line {number}" for number in range(told)]
-    assert gate.lines[-1] == "next"
-    assert gate.dropped == [*[0] * told, CAPACITY + 100 - told]
+    assert gate.lines == [*(f"line {number}" for number in range(taken)), "next"]
+    assert gate.dropped == [*[0] * taken, 99]
 
 
 def test_close_writes_what_waits() -> None:
