@@ -52,9 +52,12 @@ def gone(pid: int) -> bool:
 def children(pid: int) -> set[int]:
     """The living children of a process; empty if it is gone."""
     found: set[int] = set()
-    for each in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found.update(map(int, each.read_text().split()))
+    # The process, or one of its threads, may end at any line.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                read = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                found.update(map(int, read.split()))
     return found
 
 
