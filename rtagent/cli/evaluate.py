@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -39,7 +38,7 @@ from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import EPISODES
 from rtagent.runtime import Runtime
 from rtagent.staggering.arbiter import Source
-from rtagent.storage.checkpoint import Checkpoint
+from rtagent.storage.checkpoint import Checkpoint, save
 
 POLL_S = 0.1
 OnEpisode = Callable[[], object]
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as progress:
         on_episode = partial(progress.advance, progress.add_task("", total=args.episodes))
         if args.live:
-            episodes, live = play_live(config, saved, path, args.episodes, stop, on_episode)
+            episodes, live = play_live(config, saved, args.episodes, stop, on_episode)
         else:
             policy, live = TrainedPolicy(config, saved, path), {}
             episodes = play_paused(
@@ -111,11 +110,10 @@ def play_paused(
 
 
 def play_live(
-    config: Config, saved: Checkpoint, path: Path, count: int, stop: StopSignal,
-    on_episode: OnEpisode,
+    config: Config, saved: Checkpoint, count: int, stop: StopSignal, on_episode: OnEpisode
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and their inaction and delay."""
-    with live_run(config, saved, path, stop) as runtime:
+    with live_run(config, saved, stop) as runtime:
         rows = follow_ledger(runtime, count, math.inf, stop, on_episode)
     live = live_episodes(rows).first(count)
     rows = rows[: int(live.ticks.sum())]
@@ -167,11 +165,9 @@ def follow_ledger(
 
 
 @contextlib.contextmanager
-def live_run(
-    config: Config, saved: Checkpoint, path: Path, stop: StopSignal
-) -> Iterator[Runtime]:
+def live_run(config: Config, saved: Checkpoint, stop: StopSignal) -> Iterator[Runtime]:
     """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
-    with state_dir_with(path, saved) as folder:
+    with state_dir_with(saved) as folder:
         values = playing(config).model_dump()
         values["run"]["state_dir"] = folder
         with Runtime(parse_config(values)) as runtime:
@@ -180,13 +176,13 @@ def live_run(
 
 
 @contextlib.contextmanager
-def state_dir_with(path: Path, saved: Checkpoint) -> Iterator[str]:
-    """A temporary state directory that holds a copy of a checkpoint."""
+def state_dir_with(saved: Checkpoint) -> Iterator[str]:
+    """A temporary state directory that holds a checkpoint.
+
+    It is written from memory: meanwhile a daemon may have put another into its file.
+    """
     with tempfile.TemporaryDirectory(prefix="rtagent-") as folder:
-        name = f"checkpoint-000001-{saved.counters.updates:012d}.safetensors"
-        checkpoints = Path(folder, FOLDER)
-        checkpoints.mkdir()
-        shutil.copyfile(path, checkpoints / name)
+        save(Path(folder, FOLDER), saved)
         yield folder
 
 

@@ -26,8 +26,8 @@ def run(args: argparse.Namespace) -> int:
     The run has a state directory of its own, which is removed at the end.
     """
     check_between("port", args.port, 0, 65_535)
-    path, saved, config = checkpoint_of(args)
-    with state_dir_with(path, saved) as folder:
+    _, saved, config = checkpoint_of(args)
+    with state_dir_with(saved) as folder:
         values = playing(config).model_dump()
         values["run"]["state_dir"] = Path(folder)
         values["service"] |= {"host": "127.0.0.1", "port": args.port, "insecure": False}

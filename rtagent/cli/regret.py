@@ -112,7 +112,7 @@ def _measure(
     try:
         regret.check_cloning(adapter, config.env.id)
         with catch_stop_signals() as stop, progress_bar(*columns) as progress:
-            rows = play_live(config, saved, path, args.episodes, args.seconds, stop, progress)
+            rows = play_live(config, saved, args.episodes, args.seconds, stop, progress)
             measurement = Measurement(adapter, config, rows, args.episodes, stop, progress)
             measurement.play(values, reference)
             measurement.predict(values, args.states, args.clones)
@@ -145,12 +145,12 @@ def _greedy(config: Config, saved: Checkpoint, path: Path) -> Values:
 
 
 def play_live(
-    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, stop: StopSignal,
+    config: Config, saved: Checkpoint, count: int, seconds: float, stop: StopSignal,
     progress: Progress,
 ) -> Rows:
     """Play on the wall clock; the rows of its ledger, from the first tick on."""
     task = progress.add_task(NAMES["live"], total=count)
-    with live_run(config, saved, path, stop) as runtime:
+    with live_run(config, saved, stop) as runtime:
         rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES:

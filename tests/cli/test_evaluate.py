@@ -11,11 +11,12 @@ import cv2
 import numpy as np
 import pytest
 
-from rtagent.cli.evaluate import follow_ledger
+from rtagent.cli.evaluate import follow_ledger, state_dir_with
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.evaluation.process import Played
+from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
 
@@ -89,6 +90,19 @@ def test_live_it_says_what_delay_and_inaction_were(run: Run, tmp_path: Path) -> 
     assert (found["world"], found["episodes"]) == ("live", 3)
     assert 0.0 <= found["inaction_fraction"] < 1.0
     assert found["delay_ticks"] >= 1.0
+
+
+def test_the_live_world_plays_the_checkpoint_that_was_read(tmp_path: Path) -> None:
+    """A running daemon puts another one into the same file, as into `best.safetensors`."""
+    path = leave_checkpoint(tmp_path, *CARTPOLE)
+    read = checkpoints.load(path)
+    path.write_bytes(leave_checkpoint(tmp_path / "other", *CARTPOLE, "run.seed=9").read_bytes())
+    assert checkpoints.load(path).run != read.run
+    with state_dir_with(read) as folder:
+        (written,) = Path(folder, "checkpoints").glob("checkpoint-*")
+        played = checkpoints.load(written)
+        assert (played.counters, played.run) == (read.counters, read.run)
+        assert all((played.tensors[name] == read.tensors[name]).all() for name in read.tensors)
 
 
 def test_the_seed_is_that_of_the_live_world_too(
