@@ -92,6 +92,7 @@ class TickLoop:
         for _ in range(plan.catch_up):
             self._run(DEFAULT_CHOICE, self._now_ns())
         now_ns = self._now_ns() if plan.catch_up else now_ns
+        self._record.chosen = self.tick
         self._run(self.arbiter.choose(self.tick, self._actions), now_ns)
 
     def _run(self, choice: Choice, now_ns: int) -> None:

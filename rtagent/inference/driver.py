@@ -202,7 +202,9 @@ class Driver:
         if self._latency and self._world_behind_s() - behind_s >= PAUSE_S:
             taken = min(taken, self._latency)
         self._latency = taken
-        return Inferred(number, taken, end, self._frames.newest)
+        world = self._environment
+        chosen = max(world.chosen, self._frames.newest)
+        return Inferred(number, taken, end, chosen, world.behind_ns / NANO)
 
     def _world_behind_s(self) -> float:
         """Seconds by which the world has fallen behind so far, those of slips included."""

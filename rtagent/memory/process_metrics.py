@@ -103,6 +103,8 @@ class EnvironmentRecord(WorkerRecord):
     Attributes:
         decisions: inferences of which it has executed an action, at the tick that the action was
             for, or late.
+        chosen: the newest tick that it looked for actions for, so that others come too late.
+        behind_ns: from the moment at which a tick was due until its frame was ready, of the newest.
         episodes: the newest that have finished.
     """
 
@@ -114,6 +116,7 @@ class EnvironmentRecord(WorkerRecord):
     reused: int
     default: int
     decisions: int
+    chosen: int
     behind_ns: int
     doing_since: int
     reset_ns: int

@@ -5,14 +5,19 @@ and promises the action for D ticks later. No process sleeps to keep a distance,
 delays only its own action. D is fixed when the ticket is claimed, so actions claimed in order are
 due in order.
 
+The action of a tick is chosen when the tick begins, and its frame is there only after the step. So
+D covers the step, too: without it, actions would come about when those of their ticks are chosen.
+
 The plan and its windows are read and written under the claim lock only; see `state`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -35,6 +40,8 @@ ACCEPTED_LATE_RATE = 0.002
 """Share of inferences that may be late; a single late one is accepted in any case."""
 MARGIN = 0.05
 """Ticks between the expected end of an inference and the tick that uses it."""
+BEHINDS = 16
+"""Newest frames from which a process takes the usual time from a tick to its frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ def adaptive(
     Needs ceil(mean / tau_M) processes and a few more, also where inference times have heavy tails.
     """
     at = yield from moment(Now())
+    behind: deque[float] = deque(maxlen=BEHINDS)
     while (members := state.membership).algorithm == "adaptive":
         if worker not in members.ring:
             at = yield from moment(WaitUntil(at.now + tick_seconds))
@@ -75,11 +83,12 @@ def adaptive(
         if not valid:
             continue
         answer = yield from infer(ticket.frame)
-        late = answer.newest >= ticket.due
+        late = answer.chosen >= ticket.due
         # Deposited before the inference is accounted for, which takes a lock.
         at = yield from moment(Deposit(ticket.due, answer.frame))
+        behind.append(answer.behind)
         with lock:
-            complete(state, members.processes, answer.tau, late, tick_seconds)
+            complete(state, members.processes, answer.tau, late, tick_seconds, median(behind))
 
 
 def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:
@@ -103,11 +112,13 @@ def settling(processes: int) -> int:
 
 
 def complete(
-    state: StaggerState, processes: int, tau: float, late: bool, tick_seconds: float
+    state: StaggerState, processes: int, tau: float, late: bool, tick_seconds: float,
+    behind: float = 0.0,
 ) -> None:
     """Account for an inference of `tau` seconds; the claim lock is held.
 
-    `late` says whether the tick that it was promised for has passed.
+    `late` says whether the action of the tick that it was promised for had been chosen. A frame
+    comes `behind` seconds after its tick is due, and so the inference begins as much later.
     """
     plan = state.load()
     _notice_steps(state, plan, tau)
@@ -126,7 +137,7 @@ def complete(
     flags = min(plan.flags, WINDOW)
     lates = int(np.count_nonzero(state.late[:flags]))
     spare = 1 if lates > max(1.0, ACCEPTED_LATE_RATE * flags) else 0
-    _bound(state, plan, math.ceil(plan.period / tick_seconds + MARGIN) + spare)
+    _bound(state, plan, math.ceil((plan.period + behind) / tick_seconds + MARGIN) + spare)
     state.store(plan)
 
 

@@ -47,7 +47,7 @@ def _at_once(
             yield from moment(Learn())
         answer = yield from infer(seen)
         acted_on = answer.frame
-        at = yield from moment(Deposit(answer.newest + 1, answer.frame))
+        at = yield from moment(Deposit(answer.chosen + 1, answer.frame))
         if update == "after":
             at = yield from moment(Learn())
 

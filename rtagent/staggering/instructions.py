@@ -80,13 +80,17 @@ class Inferred:
         frame: the frame really read.
         tau: inference time in seconds.
         now: seconds on the driver's clock, after the inference.
-        newest: number of the newest published frame.
+        chosen: the newest tick whose action has been chosen: an action for it comes too late. The
+            frame of a tick is published later, by the time that its step takes.
+        behind: seconds from the moment at which a tick is due until its frame is published, of the
+            newest frame.
     """
 
     frame: int
     tau: float
     now: float
-    newest: int
+    chosen: int
+    behind: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ class SimulationConfig:
         chunk: how many consecutive ticks each inference answers with actions for.
         sleep_overshoot_s: mean of the exponential oversleep of every wait.
         tick_jitter_s: mean of the exponential lateness of every tick.
+        step_ticks: ticks from the choice of a tick's action until its frame is published.
+        step_spread: standard deviation of that time, relative to it.
         events: changes during the run.
     """
 
@@ -100,6 +102,8 @@ class SimulationConfig:
     chunk: int = 1
     sleep_overshoot_s: float = 100e-6
     tick_jitter_s: float = 200e-6
+    step_ticks: float = 0.0
+    step_spread: float = 0.0
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
@@ -108,7 +112,7 @@ class SimulationConfig:
                 raise ValueError(f"{name}: must be positive and finite")
         if not 1 <= self.chunk <= LONGEST_CHUNK:
             raise ValueError(f"chunk: must be 1 to {LONGEST_CHUNK}")
-        for name in ("fill", "sleep_overshoot_s", "tick_jitter_s"):
+        for name in ("fill", "sleep_overshoot_s", "tick_jitter_s", "step_ticks", "step_spread"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must not be negative")
 
@@ -209,6 +213,9 @@ class Simulation:
         lateness = rng.exponential(config.tick_jitter_s, count) if config.tick_jitter_s else 0.0
         late = on_time + np.minimum(lateness, 0.9 * config.tick_seconds)
         self._tick_times: list[float] = late.tolist()
+        spread = config.step_spread * rng.standard_normal(count) if config.step_spread else 0.0
+        steps = np.maximum(0.0, config.step_ticks * (np.ones(count) + spread))
+        self._step_s: list[float] = (steps * config.tick_seconds).tolist()
         self._store = _ActionStore()
 
     def run(self) -> SimulationResult:
@@ -217,7 +224,9 @@ class Simulation:
         self._script[:0] = [Restart(start, worker) for worker in self.state.membership.ring]
         arbiter = Arbiter(self.config.fill)
         records: list[TickRecord] = []
-        for tick, at in enumerate(self._tick_times):
+        ready = 0.0
+        for tick, due in enumerate(self._tick_times):
+            at = max(due, ready)
             self._advance(at)
             choice = arbiter.choose(tick, self._store)
             deposit, delay = choice.deposit, 0
@@ -228,7 +237,10 @@ class Simulation:
                 TickRecord(tick, choice.source, delay, deposit.frame, at, deposit.position)
             )
             self._store.forget(tick)
-            self._workers.publish(tick)
+            self._workers.chosen = tick
+            ready = at + self._step_s[tick]
+            self._advance(ready)
+            self._workers.publish(tick, ready - tick * self.config.tick_seconds)
         actions = [
             ActionRecord(deposit.registered_at, _answer_of(deposit) in self._store.executed)
             for deposit in self._store.answers
@@ -248,7 +260,7 @@ class Simulation:
         for position in range(self.config.chunk):
             tick = instruction.tick + position
             deposit = Deposited(worker, instruction.frame, tick, None, 0, now, position=position)
-            self._store.put(deposit, self._workers.newest)
+            self._store.put(deposit, self._workers.chosen)
 
     def learn(self) -> float:
         """There are no updates."""

@@ -70,6 +70,8 @@ class VirtualWorkers:
     Attributes:
         now: seconds.
         newest: number of the newest published frame, -1 before the first one.
+        chosen: the newest tick whose action has been chosen.
+        behind: seconds from the moment at which the newest frame's tick was due until it was there.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class VirtualWorkers:
         surroundings: Surroundings,
     ) -> None:
         self.state = state
-        self.now, self.newest = 0.0, -1
+        self.now, self.newest, self.chosen, self.behind = 0.0, -1, -1, 0.0
         self._tick_seconds, self._oversleep = tick_seconds, oversleep
         self._surroundings = surroundings
         self._order = 0
@@ -97,9 +99,9 @@ class VirtualWorkers:
             call()
         self.now = until
 
-    def publish(self, frame: int) -> None:
-        """Publish a frame, and wake the workers that wait for it."""
-        self.newest = frame
+    def publish(self, frame: int, behind: float = 0.0) -> None:
+        """Publish a frame, so long after its tick was due; wake the workers that wait for it."""
+        self.newest, self.behind = frame, behind
         for worker in self._waiting.pop(frame, ()):
             self.call_at(self.now + next(self._oversleep), partial(self._resume, worker))
 
@@ -132,7 +134,8 @@ class VirtualWorkers:
             return
         reply: Reply = self._moment()
         if inferred is not None:
-            reply = Inferred(*inferred, self.now, self.newest)
+            chosen = max(self.chosen, self.newest)
+            reply = Inferred(*inferred, self.now, chosen, self.behind)
         self._perform(worker, self._send(worker, reply))
 
     def _send(self, worker: _Worker, reply: Reply) -> Instruction:

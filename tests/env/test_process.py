@@ -104,6 +104,15 @@ def test_frame_is_published_with_its_tick(run: Run) -> None:
     assert run.memory.frames.newest == run.memory.ledger.newest == 2
 
 
+def test_while_a_tick_is_stepped_its_action_counts_as_chosen(run: Run) -> None:
+    seen = []
+    run.world.note = lambda call: seen.append(  # type: ignore[method-assign]
+        (run.memory.record.chosen, run.memory.frames.newest)
+    )
+    run.ticks(3)
+    assert seen == [(0, -1), (1, 0), (2, 1)]
+
+
 def test_hold_up_is_caught_up_with_the_default_behaviour(run: Run) -> None:
     run.ticks(1)
     for tick in range(1, 5):

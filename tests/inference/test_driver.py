@@ -30,10 +30,18 @@ def test_inference_reads_the_frame_asked_for(bench: Bench) -> None:
     bench.show(*range(9))
     (reply,) = bench.follow(Infer(6))
     assert isinstance(reply, Inferred)
-    assert (reply.frame, reply.newest) == (6, 8)
+    assert (reply.frame, reply.chosen) == (6, 8)
     assert reply.tau == pytest.approx(TAU_S, rel=0.01)
     assert reply.now == pytest.approx(START_S + TAU_S, abs=1e-3)
     assert bench.policy.seen == [[3, 4, 5, 6]]
+
+
+def test_a_tick_whose_frame_is_still_made_counts_as_chosen(bench: Bench) -> None:
+    bench.show(*range(9))
+    environment = bench.metrics.environment
+    environment.chosen, environment.behind_ns = 9, round(0.004 * NANO)
+    (reply,) = bench.follow(Infer(8))
+    assert (reply.chosen, reply.behind) == (9, 0.004)
 
 
 @pytest.mark.parametrize("asked", [None, 1, 1000])

@@ -245,8 +245,7 @@ def test_one_cycle_of_the_generator() -> None:
 
 
 @pytest.mark.parametrize(("ticks_after_due", "late"), [(-1, 0), (0, 1), (1, 1)])
-def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int) -> None:
-    """Tick k publishes frame k."""
+def test_an_action_is_late_once_that_of_its_tick_is_chosen(ticks_after_due: int, late: int) -> None:
     state = fresh(processes=1)
     feed(state, *([2.0] * 25), processes=1)
     flags = state.load().flags
@@ -257,6 +256,16 @@ def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int
     run.send(Moment(1.05, due + ticks_after_due))
     assert state.load().flags == flags + 1
     assert state.late[flags] == late
+
+
+@pytest.mark.parametrize(("behind", "bound"), [(0.0, 2), (0.1, 2), (0.2, 3), (0.9, 3)])
+def test_a_frame_that_comes_later_in_its_tick_is_acted_on_later(behind: float, bound: int) -> None:
+    state = fresh(processes=1)
+    run = begun(adaptive, 0, state)
+    assert run.send(Moment(1.0, 50)) == Infer(50)
+    run.send(Inferred(50, 1.8 * TICK, 1.03, 51, behind * TICK))
+    run.send(Moment(1.03, 51))
+    assert state.load().bound == bound
 
 
 def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:

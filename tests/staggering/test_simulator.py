@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -71,6 +72,22 @@ def test_strictly_one_action_per_tick_without_fill() -> None:
     options = {"processes": 8, "distribution": "outliers", "spread": 0.02}
     assert any(r.source == Source.REUSED for r in run(**options).ticks)
     assert not any(r.source == Source.REUSED for r in run(fill=0, **options).ticks)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize(
+    ("step", "inference", "delay"), [(0.48, 0.5, 2), (0.45, 1.5, 3), (0.68, 0.3, 2), (0.15, 0.8, 2)]
+)
+def test_the_time_that_a_step_takes_costs_no_action(
+    step: float, inference: float, delay: int, spare: int
+) -> None:
+    """Without it in D, actions would come about when those of their ticks are chosen."""
+    found = run(
+        inference_ticks=inference, processes=math.ceil(inference) + spare, step_ticks=step,
+        distribution="gauss", spread=0.02, step_spread=0.05, seconds=60.0,
+    ).figures()
+    assert found["inaction_fraction"] < 0.001
+    assert found["delay_mean"] == delay
 
 
 CHUNKS = {"processes": 2, "inference_ticks": 8.0, "distribution": "outliers", "spread": 0.01}
