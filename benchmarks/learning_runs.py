@@ -40,6 +40,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             go on side by side. If None, one line is printed again and again.
     """
     episodes: list[tuple[float, float]] = []
+    seen = 0
     every_s, begins, ends = (60.0, label, "\n") if label else (10.0, "\r", "")
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
@@ -47,8 +48,8 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         while time.monotonic() < end:
             time.sleep(min(every_s, max(0.0, end - time.monotonic())))
             world = runtime.world
-            recent = world.metrics.environment.episodes.newest(1000)
-            episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
+            recent, seen = world.metrics.environment.episodes.since(seen)
+            episodes += timed(recent, world.first_tick, world.blueprint.tick_seconds)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
