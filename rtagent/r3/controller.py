@@ -38,8 +38,8 @@ DEAD_BAND = 0.005
 """Mode `step` keeps the batch size while the ratios differ by less, for with a new size the
 batches that were prepared ahead are useless."""
 PERIOD_NS = 8_000_000
-"""Updates that follow one another faster are counted together: the controller takes thirty
-microseconds, which is much beside the update of a small network."""
+"""Updates that follow one another faster are counted together, unless they end the horizon: the
+controller takes thirty microseconds, which is much beside the update of a small network."""
 RECOVER_NS = 30 * NANO
 """After memory ran out, the largest safe batch size grows by a quarter once in this time."""
 
@@ -114,7 +114,8 @@ class HorizonKeeper:
         """
         if samples:
             self._collected += samples
-            if now_ns - self._advanced_ns < PERIOD_NS:
+            recent = now_ns - self._advanced_ns < PERIOD_NS
+            if recent and not self._may_be_over(now_ns, desired):
                 return None
             samples, self._collected, self._advanced_ns = self._collected, 0, now_ns
         horizon = self._begin_change()
@@ -140,6 +141,15 @@ class HorizonKeeper:
         return outcome
 
     # ---- the parts of `advance`
+
+    def _may_be_over(self, now_ns: int, desired: DesiredState) -> bool:
+        """Whether the horizon ends with the updates that are not counted yet."""
+        horizon, r3 = self._read(), desired.r3
+        if r3.deadline_s is None or r3.data_budget is None:
+            return False
+        elapsed_ns = horizon.elapsed_ns + now_ns - horizon.seen_ns
+        used = horizon.consumed + self._collected
+        return used >= r3.data_budget or elapsed_ns >= r3.deadline_s * NANO
 
     def _take_settings(
         self, horizon: Horizon, desired: DesiredState, environment: EnvironmentRecord

@@ -39,6 +39,20 @@ def test_updates_in_quick_succession_are_accounted_for_together_and_completely()
     assert life.record.number - writes == 10
 
 
+@pytest.mark.parametrize(
+    ("deadline_s", "budget", "outcome", "count"),
+    [(0.005, 64, "met", 200), (0.02, 128, "met", 100), (0.005, 640, "missed", 80)],
+)
+def test_a_horizon_shorter_than_the_period_is_judged_when_it_ends(
+    deadline_s: float, budget: int, outcome: str, count: int
+) -> None:
+    life = Life()
+    life.change_settings(r3={"deadline_s": deadline_s, "data_budget": budget})
+    found = [life.quick_update(0.002, samples=64) for _ in range(200)]
+    assert found.count(outcome) == pytest.approx(count, abs=count // 5)
+    assert set(found) <= {None, outcome}
+
+
 def test_budget_used_in_time_is_met_and_the_next_begins_at_once() -> None:
     life = begun()
     assert life.update(10.0, samples=10_000) == "met"
