@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rtagent.config.section import MOST_INDEX, ActionValue, Section, live
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The values; raises ValueError if a number among them is infinite, or none."""
+    if not all(math.isfinite(each) for each in _numbers(values)):
+        raise ValueError(
+            "must be finite: checkpoints keep it as JSON, which has no inf or nan; give a large "
+            "number, such as 1e300"
+        )
+    return values
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The floats inside a value, however deep."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _numbers(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _numbers(each)
 
 
 class EnvConfig(Section):
@@ -48,5 +72,7 @@ class EnvConfig(Section):
     observation_key: str = Field("auto", min_length=1)
     """Entry of a Dict observation that the agent sees; auto: its picture (among several one named
     pixels, image, rgb, screen or camera), else all entries as one vector."""
-    kwargs: dict[str, Any] = Field(default_factory=dict, examples=[{"encounter": 33}])
+    kwargs: Annotated[dict[str, Any], AfterValidator(_finite)] = Field(
+        default_factory=dict, examples=[{"encounter": 33}]
+    )
     """Passed on to the environment's constructor."""

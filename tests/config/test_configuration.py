@@ -81,6 +81,8 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("policy.chunk=prefix",), ["'prefix' needs env.pending_actions"]),
         (("policy.remote_state=8",), ["policy.remote = 'ws://host:port'"]),
         (("policy.remote_hedge=1.5",), ["policy.remote = 'ws://host:port'"]),
+        (("env.kwargs={ range = [0.7, inf] }",), ["env.kwargs", "must be finite"]),
+        (("env.kwargs.deep={ er = { x = nan } }",), ["env.kwargs", "must be finite"]),
     ],
 )
 def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[str]) -> None:
