@@ -38,9 +38,15 @@ def in_measured_process(
         on_progress: called with the fraction that is done.
 
     Raises:
-        UserError: the environment or the network cannot be built, or ends its process; or what the
-            body raises.
+        UserError: the run has no network of its own; or the environment or the network cannot be
+            built, or ends its process; or what the body raises.
     """
+    if not config.policy.learns:
+        name = "pretrained" if config.policy.remote is None else "remote"
+        raise UserError(
+            f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
+            "inference.processes = 'auto' finds how many are needed while the daemon runs"
+        )
     with own_stdout(), launch.ForkServer() as fork_server:
         ours, theirs = multiprocess.Pipe()
         process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")

@@ -48,12 +48,6 @@ def run(args: argparse.Namespace) -> int:
         return run_placement(args, config)
     if args.picture is not None:
         raise UserError("--picture draws the plan of a learning step: give --placement, too")
-    if not config.policy.learns:
-        name = "pretrained" if config.policy.remote is None else "remote"
-        raise UserError(
-            f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
-            "inference.processes = 'auto' finds how many are needed while the daemon runs"
-        )
     with progress_bar() as progress:
         task = progress.add_task("building, then measuring", total=1.0)
         forward, update = measure(
@@ -77,8 +71,13 @@ def make_plan(
     tick = 1.0 / measured.rate_hz
     wanted = max(tick, (inference.action_deadline_ms or 0.0) / 1e3)
     mean = float(measured.inference_s.mean())
-    longest = max(mean, float(measured.inference_s.max()))  # the mean is rounded
-    processes = {name: processes_needed(mean, longest, wanted, name) for name in LIVE}
+    longest = {name: float(measured.inference_s.max()) for name in LIVE}
+    longest["adaptive"] = float(np.percentile(measured.inference_s, 99))
+    processes = {
+        # The mean is rounded, and may be above the 99th percentile.
+        name: processes_needed(min(mean, longest[name]), longest[name], wanted, name)
+        for name in LIVE
+    }
     busy = float(measured.forward_s.mean()) / wanted
     learning = None if update is None else _learning(config, update, tick)
     learning_advice = _learning_advice(learning, 1e3 * tick, cores - busy)

@@ -40,11 +40,17 @@ def _learning(update: UpdateTimes | None, *overrides: str, cores: int = 8) -> di
 
 
 def test_processes_for_each_mode() -> None:
-    plan = _plan(_measured([4.5 * TICK_S] * 99 + [6.5 * TICK_S]), cores=8)
-    assert plan["inference_ticks"] == pytest.approx(4.52)
+    plan = _plan(_measured([4.5 * TICK_S] * 97 + [6.5 * TICK_S] * 3), cores=8)
+    assert plan["inference_ticks"] == pytest.approx(4.56)
     assert plan["processes"] == {"adaptive": 6, "maximum-time": 7, "expected-time": 5}
     assert plan["forward_ms"] == plan["inference_ms"]
     assert plan["injected_latency"] is None
+
+
+def test_one_hold_up_of_the_machine_asks_for_no_process_of_adaptive() -> None:
+    """As `recommended_processes` of a running daemon does not count it."""
+    plan = _plan(_measured([0.010] * 400 + [0.030]))
+    assert plan["processes"] == {"adaptive": 1, "maximum-time": 2, "expected-time": 1}
 
 
 def test_too_few_cores_are_told() -> None:

@@ -40,7 +40,8 @@ REFUSED = [
       for each in ("0", "nan", "1000000000")),
     *((f"{command} --seconds 0", "rtagent: --seconds 0: must be above 0")
       for command in ("plan", "profile")),
-    ("plan --set policy.remote=ws://there:1 --set learning.processes=0", "no network here"),
+    *((f"{command} --set policy.remote=ws://there:1 --set learning.processes=0", "no network here")
+      for command in ("plan", "plan --placement", "profile")),
     ("plan --picture plan.png", "give --placement, too"),
     ("plan --placement --picture plan.gif", "--picture plan.gif: the name must end in"),
     ("plan --placement --picture none/plan.png", "--picture none/plan.png: cannot be written"),
