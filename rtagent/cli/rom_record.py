@@ -106,12 +106,15 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
     if recorded:
         recorder.start()
-    with progress_bar() as progress:
-        task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
-        play(player, script, lambda ticks: progress.advance(task, ticks))
-    if recorder.keeps_states:
-        recorder.save_state()
-    recorder.stop()
+    try:
+        with progress_bar() as progress:
+            task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
+            play(player, script, lambda ticks: progress.advance(task, ticks))
+        if recorder.keeps_states:
+            recorder.save_state()
+    finally:
+        # Whatever ends the script, what was recorded before is kept.
+        recorder.stop()
 
 
 def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:

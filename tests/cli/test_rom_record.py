@@ -109,6 +109,16 @@ def test_too_long_a_script_is_refused(record: Record, tmp_path: Path) -> None:
     assert "108001 frames: expected 1 to 108000" in refused.err
 
 
+def test_what_a_script_recorded_before_its_end_is_kept(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtagent.storage.demonstration_file.LARGEST", 2 << 20)
+    (tmp_path / "walk.keys").write_text("300 LEFT")
+    refused = record(str(ROM), "--demonstration", str(tmp_path / "a.demo"))
+    assert "a demonstration may have 2 MiB; " in refused.err
+    assert 10 < len(load_demonstration(tmp_path / "a.demo").actions) < 300
+
+
 @pytest.mark.process
 def test_it_prints_its_address_and_ends_well_on_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rtagent", "rom", "record", "--demonstration"]
