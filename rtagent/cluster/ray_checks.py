@@ -223,7 +223,8 @@ def _check_protocol(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as server:
             server.sendall(HTTP2_PREFACE)
             answer = server.recv(FRAME_TYPE + 1)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        # A name that no host can have, such as 10..0.0.1, cannot be encoded.
         raise UserError(
             f"no Ray cluster at {address}: {in_a_line(error)}; is the address right, and does its "
             "head run there (ray start --head)?"

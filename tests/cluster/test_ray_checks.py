@@ -40,6 +40,12 @@ def answering(answer: bytes | None) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.parametrize("host", ["10..0.0.1", "x" * 64])
+def test_a_name_that_no_host_can_have_is_reported(host: str) -> None:
+    with pytest.raises(UserError, match=f"no Ray cluster at {host}:6379: .*; is the address right"):
+        ray_checks.find_cluster(f"{host}:6379")
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
