@@ -103,10 +103,11 @@ class Terms:
         """Compare with the metadata of our server; other servers may have anything there."""
         if not (self.dtype and isinstance(seen, Mapping)):
             return
-        try:
-            shape, dtype = [int(each) for each in seen["shape"]], np.dtype(seen["dtype"])
-        except (KeyError, TypeError, ValueError):
+        shape, name = seen.get("shape"), seen.get("dtype")
+        known = isinstance(name, str) and name in np.sctypeDict
+        if not known or not isinstance(shape, list) or not all(type(e) is int for e in shape):
             return
+        dtype = np.dtype(name)
         same = math.prod(shape) == math.prod(self.shape)
         if same and dtype.kind == np.dtype(self.dtype).kind:
             return
