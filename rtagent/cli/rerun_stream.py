@@ -8,6 +8,7 @@ printed at the end.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import report, stderr, stdout
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.errors import UserError
 from rtagent.telemetry.process import scalars
 from rtagent.telemetry.timeline import SOURCES
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--save", metavar="FILE", type=Path,
         help="write FILE.rrd, for `rerun FILE.rrd`; default: open the viewer")
-    add("--seconds", type=float, metavar="S", default=LONGEST_S,
+    add("--seconds", type=float, metavar="S",
         help="end after so long; default: at Ctrl-C, or with the daemon")
     add_state_dir_option(parser)
     add_json_option(parser)
@@ -38,12 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Stream until the time is over, the daemon ends, or Ctrl-C; the exit code is 0."""
-    check_between("seconds", args.seconds, PERIOD_S, LONGEST_S)
+    if args.seconds is not None:
+        check_between("seconds", args.seconds, PERIOD_S, LONGEST_S)
     daemon = find_daemon(args.state_dir)
     stream = Stream(daemon, *_recording(daemon, args.save))
-    until = monotonic() + args.seconds
+    until = math.inf if args.seconds is None else monotonic() + args.seconds
     try:
-        with stderr().status("streaming to Rerun; Ctrl-C ends it"):
+        with interrupted_by_stop_signals(), stderr().status("streaming to Rerun; Ctrl-C ends it"):
             stream.look()
             while (rest := until - monotonic()) > 0.0:
                 sleep(min(PERIOD_S, rest))

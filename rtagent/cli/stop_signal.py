@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -30,10 +30,27 @@ def catch_stop_signals() -> Iterator[StopSignal]:
     def note(*_: object) -> None:
         stop.received = True
 
-    numbers = stop_signals()
-    before = [signal.signal(number, note) for number in numbers]
-    try:
+    with _handled_by(note):
         yield stop
+
+
+@contextmanager
+def interrupted_by_stop_signals() -> Iterator[None]:
+    """Inside, each such signal raises KeyboardInterrupt, as Ctrl-C does by itself."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with _handled_by(interrupt):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[..., None]) -> Iterator[None]:
+    numbers = stop_signals()
+    before = [signal.signal(number, handler) for number in numbers]
+    try:
+        yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for number, each in zip(numbers, before, strict=True):
+            signal.signal(number, each)

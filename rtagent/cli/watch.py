@@ -14,6 +14,7 @@ from rich.live import Live
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import print_json, stdout
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.cli.watch_view import Frame, Snapshot
 from rtagent.errors import UserError
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         # On the alternate screen: however it ends, the terminal is as it was.
         screen = Live(frame, console=console, screen=True, auto_refresh=False)
-        with suppress(KeyboardInterrupt), screen as live:
+        with suppress(KeyboardInterrupt), interrupted_by_stop_signals(), screen as live:
             while True:
                 sleep(args.interval)
                 live.update(watcher.look(), refresh=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -42,8 +43,9 @@ def shown_inaction(service: RunningService) -> float:
         return float(client.get("/v1/stats").json()["actions"]["inaction_fraction_60s"])
 
 
-def test_live_until_ctrl_c(
-    run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_live_until_a_signal_ends_it(
+    run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)
@@ -63,7 +65,7 @@ def test_live_until_ctrl_c(
         elif len(looks) == 3:
             service.start()
         elif len(looks) == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
 
     monkeypatch.setattr(watch, "sleep", sleep)
     assert run("watch", "--interval", "0.2").code == 0
