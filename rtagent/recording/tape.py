@@ -48,6 +48,8 @@ class Tape:
 
     def add(self, frame: NDArray[Any], action: int, reward: float, flags: int) -> None:
         """Record a tick of the episode, as `DemonstrationWriter.add` takes it."""
+        # One tick stays in hand until the next one, or `cut`, for which there must be room.
+        self._writer.check_room(2)
         if self._reset is not None:
             self.episodes += 1
             self._newest, self._reset = self._reset, None

@@ -127,6 +127,13 @@ class DemonstrationWriter:
         each = self._bytes // max(1, self.ticks)
         return self._bytes + ticks * each + _HEADER_ROOM <= LARGEST
 
+    def check_room(self, ticks: int) -> None:
+        """Raise a UserError unless a file could hold so many further ticks."""
+        if not self.has_room(ticks):
+            raise UserError(
+                f"a demonstration may have {LARGEST >> 20} MiB; {self.ticks} ticks are recorded"
+            )
+
     def add(
         self, frame: npt.NDArray[Any], action: Any, reward: float, flags: int, episode: int
     ) -> None:
@@ -142,10 +149,7 @@ class DemonstrationWriter:
         Raises:
             UserError: a file could not hold it.
         """
-        if not self.has_room(1):
-            raise UserError(
-                f"a demonstration may have {LARGEST >> 20} MiB; {self.ticks} ticks are recorded"
-            )
+        self.check_room(1)
         self._frames.append(frame.copy())
         self._rest.append((np.array(action), reward, flags, episode))
         self._bytes += frame.nbytes + 4 * np.size(action) + _ROW_BYTES
