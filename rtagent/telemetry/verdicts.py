@@ -70,15 +70,8 @@ def acting(stats: Stats, status: Document) -> Verdict:
     rate, deadline = stats.clock.target_rate_hz, _deadline_ms(status)
     if rate and deadline and deadline > 1e3 / rate:
         # With a deadline of several ticks the agent need not act on each tick.
-        interval = stats.actions.interaction_ms.mean
-        if interval is None:
-            return Verdict("none", "Not known yet", f"No new action {window}")
-        late = interval > LATE_INTERACTION * deadline
-        return Verdict(
-            "bad" if late else "good",
-            f"{'Too late' if late else 'In time'}: an action every {interval:.1f} ms",
-            f"The deadline is {deadline:g} ms; {share}; {processes}",
-        )
+        level, headline = _by_deadline(stats, inaction, deadline)
+        return Verdict(level, headline, f"The deadline is {deadline:g} ms; {share}; {processes}")
     level = _graded(inaction, IN_TIME, TOO_LATE)
     word = {"good": "In time", "watch": "Often late", "bad": "Too late"}[level]
     acted = "no tick" if inaction == 1.0 else f"{_percent(1.0 - inaction)} of ticks"
@@ -217,6 +210,26 @@ def _world(stats: Stats, status: Document) -> Verdict | None:
     if role.get("busy"):
         return Verdict("watch", f"The world is {role['busy']}", "No tick passes meanwhile")
     return None
+
+
+def _by_deadline(stats: Stats, inaction: float, deadline_ms: float) -> tuple[str, str]:
+    """Level and headline where the agent need not act on each tick."""
+    interval = stats.actions.interaction_ms.mean
+    if interval is not None:
+        late = interval > LATE_INTERACTION * deadline_ms
+        word = "Too late" if late else "In time"
+        return "bad" if late else "good", f"{word}: an action every {interval:.1f} ms"
+    # Fewer than two new actions. A single one divides the time in two, and both may be in time.
+    parts = 1 if inaction == 1.0 else 2
+    if 1e3 * _covered_s(stats) <= parts * LATE_INTERACTION * deadline_ms:
+        return "none", "Not known yet"
+    return "bad", f"Too late: {'acting on no tick' if parts == 1 else 'at most one new action'}"
+
+
+def _covered_s(stats: Stats) -> float:
+    """How much time the figures cover, seconds; 0 if that is not known."""
+    known = (each for each in (stats.clock.window_s, stats.clock.uptime_s) if each is not None)
+    return min(known, default=0.0)
 
 
 def _window(stats: Stats) -> str:

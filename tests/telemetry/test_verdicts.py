@@ -113,6 +113,32 @@ def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
     assert judged(99.0).level == "bad"
 
 
+@pytest.mark.parametrize(
+    ("inaction", "clock", "level", "headline"),
+    [
+        (1.0, {"window_s": 60.0, "uptime_s": 900.0}, "bad", "Too late: acting on no tick"),
+        (1.0, {"window_s": 60.0, "uptime_s": 0.11}, "bad", "Too late: acting on no tick"),
+        (1.0, {"window_s": 60.0, "uptime_s": 0.10}, "none", "Not known yet"),
+        (1.0, {"window_s": 0.05, "uptime_s": 900.0}, "none", "Not known yet"),
+        # In less than two deadlines a single action may have been in time.
+        (0.6, {"window_s": 60.0, "uptime_s": 0.20}, "none", "Not known yet"),
+        (0.6, {"window_s": 60.0, "uptime_s": 0.21}, "bad", "Too late: at most one new action"),
+    ],
+)
+def test_a_deadline_of_several_ticks_is_missed_without_two_actions(
+    inaction: float, clock: dict[str, float], level: str, headline: str
+) -> None:
+    silent = stats(
+        actions__inaction_fraction_window=inaction, actions__interaction_ms={"mean": None},
+        inference__ready=0, **{f"clock__{name}": value for name, value in clock.items()},
+    )
+    found = acting(silent, status(config={"inference": {"action_deadline_ms": 100.0}}))
+    assert (found.level, found.headline) == (level, headline)
+    assert f"inaction {100 * inaction:.1f} % in the " in found.detail
+    assert found.detail.endswith("; 0 of 2 processes act")
+    assert "No new action" not in found.detail
+
+
 def test_a_slow_world_is_not_a_slow_agent() -> None:
     slow = stats(
         clock__rate_hz=4.98, clock__step_us={"p50": 200_400.0},
