@@ -90,7 +90,10 @@ def changed(config: Config, changes: Values) -> Config:
     """
     values = config.model_dump()
     for section, new in changes.items():
-        if unknown := set(new) - set(FIELDS.get(section, ())):
+        live = FIELDS.get(section, {})
+        if unknown := set(new) - set(live):
             raise UserError(f"{section}.{sorted(unknown)[0]}: cannot be changed while running")
+        if not live:
+            raise UserError(f"{section}: nothing in it can be changed while running")
         values.setdefault(section, {}).update(new)
     return parse_config(values)

@@ -37,3 +37,12 @@ def test_a_change_is_a_copy_of_what_was_given() -> None:
     given["inference"]["processes"] = 3
     assert found == {"inference": {"processes": 2}}
     assert changed(load_config(), found).inference.processes == 2
+
+
+@pytest.mark.parametrize("section", ["policy", "run", "nothing"])
+def test_a_section_without_live_settings_is_refused_even_if_nothing_in_it_changes(
+    section: str,
+) -> None:
+    with pytest.raises(UserError, match=f"^{section}: nothing in it can be changed"):
+        changed(load_config(), {section: {}})
+    assert changed(load_config(), {"inference": {}}) == load_config()

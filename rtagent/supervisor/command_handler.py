@@ -16,7 +16,6 @@ from rtagent.config import Config
 from rtagent.config.recurrent import check_recurrent
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
-from rtagent.logs.shortening import short_error
 from rtagent.memory.control import Control, DesiredState
 from rtagent.memory.world import World, WorldMemory
 from rtagent.processes.limit import check_processes
@@ -31,6 +30,7 @@ from rtagent.supervisor.commands import (
     NotInForce,
     PendingChanges,
     Result,
+    internal_error,
     on_their_way,
     running,
 )
@@ -126,8 +126,7 @@ class CommandHandler:
                 self._wait_for_measurement(command)
             except Exception as error:
                 # The sender must not wait in vain.
-                text = short_error(f"internal error: {type(error).__name__}: {error}")
-                command.result.set_exception(UserError(text))
+                command.result.set_exception(internal_error(error))
                 failure = failure or error
         if failure is not None:
             raise failure

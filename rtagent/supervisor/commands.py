@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rtagent.errors import UserError
-from rtagent.logs.shortening import short_text
+from rtagent.logs.shortening import short_error, short_text
 from rtagent.supervisor.child import Child, State
 
 CHANGE_LIMIT_S = 30.0
@@ -161,7 +161,11 @@ class PendingChanges:
         ]
 
     def settle(self, now: float) -> None:
-        """Resolve what has come into force, failed, or taken too long."""
+        """Resolve what has come into force, failed, or taken too long.
+
+        An unexpected error is raised after all have been looked at.
+        """
+        failure: Exception | None = None
         for entry in list(self._pending):
             result, in_force, deadline, late = entry
             try:
@@ -172,8 +176,14 @@ class PendingChanges:
                     raise NotInForce(late())
             except UserError as error:
                 result.set_exception(error)
+            except Exception as error:
+                # The sender must not wait in vain.
+                result.set_exception(internal_error(error))
+                failure = failure or error
             if result.done():
                 self._pending.remove(entry)
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Refuse everything that is still open."""
@@ -181,6 +191,11 @@ class PendingChanges:
             if not result.done():
                 result.set_exception(UserError("the daemon has stopped"))
         self._pending.clear()
+
+
+def internal_error(error: Exception) -> UserError:
+    """The answer to a command over which the supervisor failed unexpectedly."""
+    return UserError(short_error(f"internal error: {type(error).__name__}: {error}"))
 
 
 def on_their_way(workers: Sequence[Child]) -> str:

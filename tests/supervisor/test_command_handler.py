@@ -150,6 +150,13 @@ def test_a_bad_default_action_is_refused_with_the_whole_change(
     assert stage.desired.current.config.env.default_action == 2
 
 
+def test_an_empty_change_of_a_section_without_live_settings_is_refused(stage: Stage) -> None:
+    with pytest.raises(UserError, match="policy: nothing in it can be changed while running"):
+        stage.command("set", {"policy": {}}).result(0)
+    assert stage.done == []
+    assert stage.pending._pending == []
+
+
 def test_the_event_shows_the_value_in_force_not_what_was_sent(stage: Stage) -> None:
     stage.set("learning", processes="2", paused=True)
     assert stage.events == [(

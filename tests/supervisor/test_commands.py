@@ -186,6 +186,19 @@ def test_change_that_fails(pending: Pending) -> None:
         result.result(0)
 
 
+def test_a_change_that_fails_unexpectedly_delays_no_answer_to_the_others() -> None:
+    changes, failing, other = PendingChanges(), Result(), Result()
+    changes.add(failing, lambda: {}["policy"], 0.0, lambda: "late")
+    changes.add(other, lambda: {"processes": 2}, 0.0, lambda: "late")
+    with pytest.raises(KeyError):
+        changes.settle(1.0)
+    with pytest.raises(UserError, match="internal error: KeyError: 'policy'"):
+        failing.result(0)
+    assert other.result(0) == {"processes": 2}
+    # It is told once, not at every step.
+    changes.settle(2.0)
+
+
 def test_change_may_have_a_limit_of_its_own() -> None:
     changes, result = PendingChanges(), Result()
     changes.add(result, lambda: None, 10.0, lambda: "late", limit=100.0)
