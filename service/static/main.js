@@ -14,7 +14,7 @@ import { at, shown } from "./format.js";
 import { History, Markers } from "./history.js";
 import { clearHorizon, drawHorizon, showDecision, showHorizon } from "./horizon.js";
 import { showProcesses } from "./processes.js";
-import { followScreen, showExecuted } from "./screen.js";
+import { followScreen, leaveSocket, showExecuted } from "./screen.js";
 import {
   clearTimeline, secondsNeeded, startTimeline, takeTimeline, takeTimelineMarkers, TIMELINE_POLL_MS,
 } from "./timeline.js";
@@ -56,6 +56,7 @@ function showLost() {
   $("#state").dataset.state = "lost";
   document.title = "connection lost · rtagent";
   showNoVerdicts();
+  leaveSocket();
 }
 
 function showFound() {

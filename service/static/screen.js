@@ -39,20 +39,32 @@ async function fetchPicture() {
   return false;
 }
 
-// Shows what is pushed until the socket closes or the page is hidden; gives whether it ever opened.
+// Leaves the socket that is listened to, if there is one, without waiting for its close event: the
+// socket of a machine that has vanished stays open for many minutes.
+export let leaveSocket = () => {};
+
+// Shows what is pushed until the socket closes or is left, or the page is hidden; gives whether it
+// ever opened.
 function listen() {
   return new Promise((resolve) => {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const socket = new WebSocket(`${scheme}://${location.host}/v1/screen?hz=${HZ}`);
     let opened = false;
-    const leave = () => { if (document.hidden) socket.close(); };
-    document.addEventListener("visibilitychange", leave);
-    socket.onopen = () => { opened = true; };
-    socket.onmessage = ({ data }) => show(data);
-    socket.onclose = () => {
-      document.removeEventListener("visibilitychange", leave);
+    const leaveIfHidden = () => { if (document.hidden) leaveSocket(); };
+    const end = () => {
+      document.removeEventListener("visibilitychange", leaveIfHidden);
+      leaveSocket = () => {};
       resolve(opened);
     };
+    leaveSocket = () => {
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      end();
+      socket.close();
+    };
+    document.addEventListener("visibilitychange", leaveIfHidden);
+    socket.onopen = () => { opened = true; };
+    socket.onmessage = ({ data }) => show(data);
+    socket.onclose = end;
   });
 }
 

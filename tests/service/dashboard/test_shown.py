@@ -271,16 +271,39 @@ def test_while_nobody_answers_only_the_stream_and_the_status_are_asked_for(
 def test_a_socket_that_never_opened_is_followed_by_no_request_while_nobody_answers(
     page: Any, running: RunningService
 ) -> None:
-    page.add_init_script("window.WebSocket = class { constructor() { window.socket = this; } };")
+    page.add_init_script(
+        "window.WebSocket = class { constructor() { window.socket = this; }"
+        " close() { this.left = true; } };"
+    )
     page.reload()
     assert eventually(lambda: page.evaluate("Boolean(window.socket)"))
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
-    page.evaluate("window.socket.onclose()")
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("window.socket.left"))
     assert eventually(lambda: page.wait_for_timeout(100) or asked.count("/v1/status") > 2)
     assert "/v1/screen.png" not in asked
+
+
+def test_a_socket_that_falls_silent_is_left_and_a_new_one_opened_once_the_daemon_answers(
+    page: Any, running: RunningService
+) -> None:
+    """As where the machine of the daemon has vanished: no close event is ever seen."""
+    page.add_init_script(
+        "window.sockets = []; window.WebSocket = class {"
+        " constructor() { sockets.push(this); setTimeout(() => this.onopen(), 10); }"
+        " close() { this.left = true; } };"
+    )
+    page.reload()
+    assert eventually(lambda: page.evaluate("sockets.length === 1"))
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("sockets[0].left"))
+    assert page.evaluate("sockets.length === 1 && sockets[0].onmessage === null")
+    running.start()
+    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("sockets.length === 2"))
+    assert not page.evaluate("sockets[1].left")
 
 
 def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
