@@ -7,11 +7,12 @@ import logging
 GRAVE = frozenset({
     "failed", "checkpoint_failed", "checkpoint_corrupt", "run_record_failed", "out_of_memory",
     "memory", "memory_budget_exceeded", "recording_failed", "events_not_kept", "internal_error",
+    "replay_failed",
 })
 NOTABLE = frozenset({
     "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
     "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
-    "remote_lost", "rollout_lost",
+    "remote_lost", "rollout_lost", "replay_damaged", "cluster_unreached",
 })
 
 

@@ -54,7 +54,7 @@ class ReplayKeeping:
         self._fork_server = fork_server
         self._process: Any = None
         self._pipe: Any = None
-        self._kind = ""
+        self._kind, self._saves = "", False
         self._heard = self._looked = 0.0
         self._leave_by = math.inf
         self._reason = ""
@@ -140,8 +140,8 @@ class ReplayKeeping:
     def _start(
         self, kind: str, body: Any, handles: WorldHandles, place: Any, *further: Any
     ) -> None:
-        """Start a process; its outcome becomes an event of this kind."""
-        self._kind, self.outcome = kind, None
+        """Start a process; its outcome becomes an event of this kind, or see `_tell`."""
+        self._kind, self._saves, self.outcome = kind, body is save_replay, None
         self._heard = self._looked = self._clock.now()
         self._leave_by, self._reason = math.inf, ""
         try:
@@ -154,7 +154,7 @@ class ReplayKeeping:
                 theirs.close()
         except OSError as error:
             self.outcome = {"failed": f"no process: {error.strerror}"}
-            self._report.event(kind, source="saver", **self.outcome)
+            self._tell(self.outcome)
 
     def _listen(self, timeout: float) -> None:
         """Take in the reports of the process."""
@@ -213,4 +213,15 @@ class ReplayKeeping:
             self.outcome = {"failed": self._reason or died}
         process.close()
         self._pipe.close()
-        self._report.event(self._kind, source="saver", **self.outcome)
+        self._tell(self.outcome)
+
+    def _tell(self, outcome: dict[str, Any]) -> None:
+        """Report an outcome; a replay that is lost, or restored in part, has a kind of its own.
+
+        If a replay cannot be filled, the run ends with that error.
+        """
+        if self._saves and "failed" in outcome:
+            self._report.event("replay_failed", source="saver", reason=outcome["failed"])
+        else:
+            kind = "replay_damaged" if "problem" in outcome else self._kind
+            self._report.event(kind, source="saver", **outcome)

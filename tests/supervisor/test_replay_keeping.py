@@ -74,6 +74,8 @@ def test_a_refused_process_is_a_failed_save(
     keeping.start_save(HANDLES)
     assert keeping.poll()
     assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
+    (told,) = keeping._report.events  # type: ignore[attr-defined]
+    assert told == ("replay_failed", {"reason": "no process: Resource temporarily unavailable"})
     with pytest.raises(UserError, match="cannot be restored: no process"):
         keeping.fill(SAVED, HANDLES, 10, lambda: False)
 
@@ -99,11 +101,16 @@ class Stage:
         self.keeping = ReplayKeeping(
             folder, self.report, self.clock, self,  # type: ignore[arg-type]
         )
+        self.said_at_once: list[Any] = []
         self.keeping.start_save(HANDLES)
 
-    def spawn(self, body: Any, handles: Any, folder: Path, pipe: Pipe, name: str) -> Process:
+    def spawn(
+        self, body: Any, handles: Any, folder: Path, pipe: Pipe, *further: Any, name: str
+    ) -> Process:
         """As the fork server's."""
         self.pipe = Pipe(pipe._end.dup())
+        for message in self.said_at_once:
+            self.pipe.send(message)
         return self.process
 
     def after(self, seconds: float) -> list[str]:
@@ -133,6 +140,30 @@ def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
     assert not stage.keeping.busy
     assert stage.keeping.outcome == {"ticks": 5}
     assert stage.report.events == [("replay", {"ticks": 5})]
+
+
+@pytest.mark.parametrize("said", [["failed", "disk full"], ["nothing"]])
+def test_a_replay_that_is_not_saved_is_an_event_of_its_own_kind(stage: Stage, said: Any) -> None:
+    stage.pipe.send(said)
+    stage.process.exitcode = 1
+    stage.after(0.1)
+    reason = "disk full" if said[0] == "failed" else "its process ended with code 1"
+    assert stage.report.events == [("replay_failed", {"reason": reason})]
+    assert stage.keeping.outcome == {"failed": reason}
+
+
+@pytest.mark.parametrize(
+    ("restored", "kind"),
+    [({"ticks": 5}, "replay"), ({"ticks": 5, "problem": "ticks-1.chunk: cut"}, "replay_damaged")],
+)
+def test_what_is_left_out_of_a_restored_replay_is_an_event_of_its_own_kind(
+    stage: Stage, restored: dict[str, Any], kind: str
+) -> None:
+    stage.process.exitcode, stage.said_at_once = 0, [["restored", restored]]
+    stage.after(0.1)
+    stage.report.events.clear()
+    stage.keeping.fill(SAVED, HANDLES, 10, lambda: False)
+    assert stage.report.events == [(kind, restored)]
 
 
 def test_a_silent_saver_is_asked_to_leave_and_then_killed(stage: Stage) -> None:

@@ -236,10 +236,17 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     expect_text(events, "^solar eclipse")
 
 
-def test_trouble_of_the_last_minute_is_news(page: Any, running: RunningService) -> None:
-    running.backend.history[:] = [event(1, "checkpoint_failed", "learner 0", reason="disk full")]
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("checkpoint_failed", "No checkpoint .* disk full"),
+     ("replay_failed", "The replay could not be saved: disk full")],
+)
+def test_trouble_of_the_last_minute_is_news(
+    page: Any, running: RunningService, kind: str, said: str
+) -> None:
+    running.backend.history[:] = [event(1, kind, "learner 0", reason="disk full")]
     expect_text(verdict(page, "health"), "^Something went wrong$")
-    expect_text(page.locator("#verdict-health .detail"), "No checkpoint .* disk full")
+    expect_text(page.locator("#verdict-health .detail"), said)
 
 
 def test_lost_connection_is_announced_and_mended(page: Any, running: RunningService) -> None:
