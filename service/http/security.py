@@ -122,10 +122,10 @@ class SecurityMiddleware:
         """
         if scope["type"] == "http" and scope["path"] in OPEN_PATHS | LOGIN_ASSETS:
             return None
-        authorization = headers.get("authorization")
-        if authorization is not None:
-            scheme, _, token = authorization.partition(" ")
-            if scheme.lower() != "bearer" or not secrets_equal(token.strip(), self._settings.token):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # Another scheme's credentials are for a proxy before us.
+        if scheme.lower() == "bearer":
+            if not secrets_equal(token.strip(), self._settings.token):
                 raise self._login.failure(scope, "that token is wrong")
             return None
         session_is_open = self._login.session_check(headers)

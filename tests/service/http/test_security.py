@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from service.app import create_app
+from service.http.attempts import BURST
 from service.http.login import cookie_name
 from service.http.settings import Settings
 from tests.service.conftest import BASE, PORT, TOKEN, RunningService
@@ -56,9 +57,29 @@ def test_without_token(stranger: TestClient, path: str) -> None:
 )
 def test_wrong_token(stranger: TestClient, backend: Any, value: str) -> None:
     headers = {"authorization": value.encode("latin-1")}
-    assert refused(stranger.get("/v1/stats", headers=headers), 401)
-    assert refused(stranger.patch("/v1/inference", json=BODY, headers=headers), 401)
+    kind = "wrong-token" if value.startswith("Bearer") else "unauthorized"
+    for answer in (
+        stranger.get("/v1/stats", headers=headers),
+        stranger.patch("/v1/inference", json=BODY, headers=headers),
+    ):
+        assert refused(answer, 401)
+        assert answer.json()["type"] == f"urn:rtagent:problem:{kind}"
     assert backend.commands == []
+
+
+def test_the_credentials_of_a_proxy_leave_a_session_as_it_is(
+    stranger: TestClient, backend: Any
+) -> None:
+    """A browser sends its Basic credentials for a proxy with every request, and so to us."""
+    stranger.headers["authorization"] = "Basic b3duZXI6c2VjcmV0"
+    for _ in range(BURST + 1):
+        assert refused(stranger.get("/v1/stats"), 401)
+    assert stranger.post("/login", data={"secret": TOKEN}).status_code == 303
+    assert stranger.get("/v1/stats").status_code == 200
+    assert stranger.patch("/v1/inference", json=BODY).status_code == 200
+    assert backend.reported == []
+    wrong = {"authorization": "Bearer wrong"}
+    assert refused(stranger.get("/v1/stats", headers=wrong), 401)
 
 
 def test_scheme_is_case_insensitive(stranger: TestClient) -> None:
