@@ -165,6 +165,9 @@ class Login:
 
     async def _enter(self, secret: str, scope: Scope, headers: Headers) -> Response:
         if not (secrets_equal(secret, self._settings.token) or self._sessions.redeem(secret)):
+            if scope["method"] == "GET" and self.session_check(headers)():
+                # An address is printed, so it is opened again out of a terminal or a history.
+                return RedirectResponse("/", 303, NO_STORE)
             raise self.failure(scope, "a wrong token or code, or the code was used or has expired")
         session = self._sessions.new_session()
         await self._save()

@@ -55,6 +55,27 @@ def test_an_address_opens_the_dashboard_once(stranger: TestClient, settings: Set
     assert "set-cookie" not in again.headers
 
 
+def test_a_used_address_leads_to_the_dashboard_if_the_session_is_open(
+    stranger: TestClient, settings: Settings, backend: Any
+) -> None:
+    address = new_address(stranger)
+    stranger.get(address)
+    session = stranger.cookies[cookie_name(settings)]
+    for _ in range(BURST + 1):
+        again = stranger.get(address)
+        assert (again.status_code, again.headers["location"]) == (303, "/")
+        assert "set-cookie" not in again.headers
+    assert stranger.cookies[cookie_name(settings)] == session
+    assert backend.reported == []
+    # A new address still opens a new session.
+    stranger.get(new_address(stranger))
+    assert stranger.cookies[cookie_name(settings)] != session
+    # In the form, a wrong code stays wrong; and a session that has ended opens nothing.
+    assert stranger.post("/login", data={"secret": code_of(address)}).status_code == 401
+    stranger.delete("/v1/sessions", headers=BEARER)
+    assert stranger.get(address).status_code == 401
+
+
 @pytest.mark.parametrize("secret", ["TOKEN", " TOKEN\n", "CODE", "ADDRESS"])
 def test_the_form_takes_token_and_code(stranger: TestClient, secret: str) -> None:
     address = new_address(stranger)
@@ -157,6 +178,7 @@ def test_sessions_outlive_the_service(backend: Any, tmp_path: Path) -> None:
         client.get(used)
     with TestClient(create_app(backend, settings), base_url=BASE, cookies=cookies) as client:
         assert client.get("/v1/stats").status_code == 200
+        client.cookies.clear()
         assert client.get(used).status_code == 401
 
 
