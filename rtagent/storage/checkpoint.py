@@ -10,6 +10,7 @@ supervisor can check a checkpoint before it starts anything.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -105,11 +106,19 @@ class Score:
     episodes: int
     kind: str
 
+    def __post_init__(self) -> None:
+        number = ("mean_return", self.mean_return, float | int)
+        _check_types(number, ("episodes", self.episodes, int), ("kind", self.kind, str))
+
     def beats(self, other: Score | None) -> bool:
-        """Whether it is at least as good; an evaluation always beats live episodes."""
-        if other is None or self.kind != other.kind:
-            return other is None or self.kind == "evaluation"
-        return self.mean_return >= other.mean_return
+        """Whether it is finite and at least as good; an evaluation always beats live episodes."""
+        finite = abs(self.mean_return) < math.inf
+        # Nothing is at least as good as NaN.
+        if other is None or not abs(other.mean_return) < math.inf:
+            return finite
+        if self.kind != other.kind:
+            return finite and self.kind == "evaluation"
+        return finite and self.mean_return >= other.mean_return
 
 
 @dataclass(frozen=True)
@@ -294,22 +303,23 @@ def load(path: Path) -> Checkpoint:
 def _check_values(checkpoint: Checkpoint) -> None:
     """Raise a ValueError for what no version of this program writes."""
     counters = asdict(checkpoint.counters)
-    score = checkpoint.score or Score(0.0, 0, "live")
-    expected: list[tuple[str, Any, type | UnionType]] = [
+    _check_types(
         *((name, value, str) for name, value in asdict(checkpoint.signature).items()),
-        *((name, value, int) for name, value in counters.items()),
-        ("mean_return", score.mean_return, float | int), ("episodes", score.episodes, int),
-        ("kind", score.kind, str), ("run", checkpoint.run, dict),
-    ]
-    for name, value, kind in expected:
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} is a {type(value).__name__}")
+        *((name, value, int) for name, value in counters.items()), ("run", checkpoint.run, dict),
+    )
     for name, value in counters.items():
         if not 0 <= value < 2**63:
             raise ValueError(f"{name} = {value}")
     for name, tensor in checkpoint.tensors.items():
         if tensor.dtype != np.float32 and tensor.dtype.kind not in "iub":
             raise ValueError(f"the tensor {name[:80]!r} is of type {tensor.dtype}")
+
+
+def _check_types(*expected: tuple[str, Any, type | UnionType]) -> None:
+    """Raise a ValueError for a value that is of another type, or a truth value."""
+    for name, value, kind in expected:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name} is a {type(value).__name__}")
 
 
 def check(path: Path, wanted: Signature) -> Checkpoint:

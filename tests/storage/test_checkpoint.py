@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import resource
 import struct
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -335,6 +336,27 @@ def test_a_best_checkpoint_that_cannot_be_read_is_replaced(tmp_path: Path) -> No
     (tmp_path / BEST).write_bytes(b"no checkpoint")
     checkpoints.save(tmp_path, replace(make(3), score=score(-1.0)))
     assert checkpoints.load(tmp_path / BEST).counters.updates == 3
+
+
+@pytest.mark.parametrize("value", ['"7.5"', "NaN", "Infinity", "true", "null", "[1.0]"])
+def test_a_best_checkpoint_whose_score_is_no_finite_number_is_replaced(
+    tmp_path: Path, value: str
+) -> None:
+    """As another program wrote it, or an older version after returns that were not finite."""
+    about = json.dumps({"signature": asdict(SIGNATURE), "score": asdict(score(0.0))})
+    written(tmp_path / BEST, about.replace("0.0", value), {})
+    checkpoints.save(tmp_path, replace(make(2), score=score(-60.0)))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, value: float) -> None:
+    path = checkpoints.save(tmp_path, replace(make(1), score=score(value, "evaluation")))
+    assert not (tmp_path / BEST).exists()
+    assert checkpoints.load(path).counters.updates == 1
+    checkpoints.save(tmp_path, replace(make(2), score=score(-60.0)))
+    checkpoints.save(tmp_path, replace(make(3), score=score(value, "evaluation")))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 2
 
 
 # ---- older ones where the newest cannot be used
