@@ -33,6 +33,15 @@ Rows = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
 
+COLUMNS = [
+    ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
+    ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
+    ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f4"),
+    ("position", "<i4"), ("crc", "<u4"),
+]
+"""The fields that a row has in every run; the rest depend on its blueprint."""
+
+
 def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     """Layout of one row.
 
@@ -53,11 +62,7 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     """
     action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
     fields = [
-        ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
-        ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f4"),
-        ("position", "<i4"), ("crc", "<u4"), ("action", *action), *pending_field(blueprint),
-        *state_field(blueprint),
+        *COLUMNS, ("action", *action), *pending_field(blueprint), *state_field(blueprint),
     ]
     return np.dtype(fields, align=True)
 

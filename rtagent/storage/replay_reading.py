@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.clock import NANO
-from rtagent.memory.ledger import Rows
+from rtagent.memory.ledger import COLUMNS, Rows
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader
 from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, read_manifest
 
@@ -28,6 +28,10 @@ FOLDER = "replay"
 
 Frames = npt.NDArray[Any]
 _SHAPE = re.compile(r"(\d+(?:x\d+)*) (uint8|float32)(?: and \d+ pending actions)?")
+_UNREADABLE = (
+    Corrupt, KeyError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError,
+)
+"""What reading a chunk raises that another program may have written."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,23 @@ class SavedReplay:
         try:
             reader = Reader(path, None, chunk.bytes)
             dtype = np.lib.format.descr_to_dtype(ast.literal_eval(str(reader.about["row"])))
+            _check_layout(dtype)
             rows = reader.take(dtype, (count,))
             frames = reader.take(self.frame_dtype, (count, *self.frame_shape))
             numbers = reader.take("<i8", (count,))
-        except (Corrupt, KeyError, SyntaxError, TypeError, ValueError) as error:
-            raise ReplayError(f"{path}: {error}") from error
+        except _UNREADABLE as error:
+            raise ReplayError(f"{path}: {str(error) or type(error).__name__}") from error
         ticks = np.arange(chunk.first, chunk.stop)
         whole = (rows["tick"] == ticks) & (numbers == ticks) & (ticks >= self.manifest.oldest)
         return rows[whole], frames[whole]
+
+
+def _check_layout(row: np.dtype[Any]) -> None:
+    """Raise a ValueError unless this is the layout of a ledger's rows."""
+    found = {name: each[0] for name, each in (row.fields or {}).items()}
+    same = all(name in found and found[name] == np.dtype(kind) for name, kind in COLUMNS)
+    if not same or "action" not in found or found["action"].base.kind not in "biuf":
+        raise ValueError("its rows are not those of a ledger")
 
 
 def _ended(stretch: Stretch, following: Stretch) -> Stretch:

@@ -16,6 +16,8 @@ from mcap.reader import make_reader
 
 from rtagent.errors import UserError
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
+from rtagent.memory.ledger import COLUMNS
+from rtagent.storage.replay_files import new_file
 from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import ReplayError
 from tests.stored_replay import PIXELS, SIGNATURE, VECTORS, Rings, Signature, shrink_chunks
@@ -189,6 +191,31 @@ def test_a_folder_without_a_replay_and_one_that_is_damaged(rings: Rings, tmp_pat
     with pytest.raises(ReplayError):
         to_mcap(SavedReplay(tmp_path), out, lambda _: None)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "<i8", "5", [("tick", "<i8")], COLUMNS, [*COLUMNS, ("action", "<U3")],
+        [*COLUMNS[:7], ("episode", "<U4"), *COLUMNS[8:], ("action", "<i4")],
+        [*COLUMNS, ("action", "<i4", (10**13,))], "(" * 5000,
+    ],
+    ids=lambda row: str(row)[-40:],
+)
+def test_a_chunk_of_another_layout_is_damaged(rings: Rings, tmp_path: Path, row: Any) -> None:
+    """As another program may have written it, with a right checksum."""
+    path = sorted((tmp_path / "replay").glob("ticks-*"))[1]
+    with new_file(path, {"row": row if row == "(" * 5000 else repr(row)}) as put:
+        put(np.zeros(1 << 16, np.uint8))
+    with pytest.raises(ReplayError, match=path.name):
+        list(SavedReplay(tmp_path).stretches())
+
+
+def test_frames_that_no_machine_has_memory_for_are_damaged(rings: Rings, tmp_path: Path) -> None:
+    replay = SavedReplay(tmp_path)
+    replay.frame_shape = (10**15,)
+    with pytest.raises(ReplayError, match="Unable to allocate"):
+        list(replay.stretches())
 
 
 @pytest.mark.slow
