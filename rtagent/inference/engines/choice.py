@@ -141,9 +141,9 @@ class Choice:
         try:
             return self._try(candidate, values, observations)
         except Unsupported as error:
-            self._drop(candidate.engine, str(error))
+            self._drop(candidate, str(error))
         except Exception as error:
-            self._drop(candidate.engine, line_of(error))
+            self._drop(candidate, line_of(error))
         return None
 
     def _try(
@@ -159,6 +159,14 @@ class Choice:
         answer(observations[0])
         return model, answer
 
-    def _drop(self, engine: str, reason: str) -> None:
-        self._left = [each for each in self._left if each.engine != engine]
-        self._tell("engine_unusable", engine=engine, reason=reason)
+    def _drop(self, candidate: Candidate, reason: str) -> None:
+        """Leave a candidate out; with it, all of an engine that could not translate the network."""
+        engine = candidate.engine
+        if engine in self._templates:
+            self._left.remove(candidate)
+            self._tell(
+                "engine_unusable", engine=engine, precision=candidate.precision, reason=reason
+            )
+        else:
+            self._left = [each for each in self._left if each.engine != engine]
+            self._tell("engine_unusable", engine=engine, reason=reason)

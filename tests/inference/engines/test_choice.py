@@ -36,7 +36,7 @@ class Fake:
 
     def convert(self, values: Any, precision: str, observations: Any) -> np.ndarray:
         self._bench.converted.append((self._name, precision))
-        if self._name in self._bench.broken:
+        if {self._name, Candidate(self._name, precision)} & self._bench.broken:
             raise RuntimeError("first\nlast")
         return np.zeros(3, np.uint8)
 
@@ -59,7 +59,7 @@ class Bench:
         self.seconds = {INT8: 1.0, FLOAT32: 2.0, OTHER: 3.0}
         self.wrong: dict[Candidate, int] = {}
         self.unsupported: set[str] = set()
-        self.broken: set[str] = set()
+        self.broken: set[str | Candidate] = set()
         self.converted: list[tuple[str, str]] = []
         self.translated: list[str] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -132,6 +132,23 @@ def test_an_engine_that_fails(bench: Bench) -> None:
     assert bench.convert() is None
     assert bench.choice.exhausted
     assert bench.told[0][1]["reason"] == "RuntimeError: last"
+
+
+def test_a_precision_that_fails_leaves_the_others_of_its_engine(bench: Bench) -> None:
+    bench.broken, bench.wrong = {INT8}, {}
+    assert bench.convert() == FLOAT32
+    assert bench.told[0] == ("engine_unusable", {
+        "engine": "one", "precision": "int8", "reason": "RuntimeError: last",
+    })
+
+
+def test_a_model_that_fails_later_does_not_act(bench: Bench) -> None:
+    assert bench.convert() == INT8
+    bench.broken = {INT8}
+    assert bench.convert() == FLOAT32
+    bench.converted.clear()
+    assert bench.convert() == FLOAT32
+    assert ("one", "int8") not in bench.converted
 
 
 def test_agreement_of_actions() -> None:
