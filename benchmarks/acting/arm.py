@@ -175,7 +175,7 @@ def main() -> int:
         draw(runs[-1], args.picture)
     for each in runs:
         del each["rows"], each["frames"]
-    kept = runs[-1]["inaction"] == 0.0
+    kept = all(each["inaction"] == 0.0 for each in runs)
     if args.json:
         print(json.dumps({"loss": loss, "runs": runs, "kept": kept}, indent=2))
         return 0 if kept else 1
