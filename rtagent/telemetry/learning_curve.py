@@ -79,13 +79,16 @@ class History:
 
 
 def read_episodes(path: Path) -> Episodes:
-    """The episodes in the recorder's file and its predecessor; none if there is no file."""
+    """The episodes in the recorder's file and its predecessor; none if there is no file.
+
+    A line that a killed recorder left unfinished is left out.
+    """
     rows: list[tuple[float, float]] = []
     for each in (older(path), path):
         with suppress(FileNotFoundError), open(each, newline="") as file:
-            rows += (
-                (float(row["seconds"]), float(row["return"])) for row in csv.DictReader(file)
-            )
+            for row in csv.DictReader(file):
+                with suppress(TypeError, ValueError):
+                    rows.append((float(row["seconds"]), float(row["return"])))
     return Episodes(*np.array(rows, np.float64).reshape(-1, 2).T)
 
 

@@ -102,8 +102,9 @@ class Learning:
         "Loss of the newest update.", 5.109, metric="learning_loss", names=("Loss",),
         none=NO_UPDATE)]
     epsilon: Annotated[float | None, Figure(
-        "Exploration rate: share of random choices.", 0.05, SHARE, "exploration_ratio",
-        names=("random choices",), none="before the first inference")]
+        "Exploration rate (policy.epsilon_start): the share of random choices of discrete value "
+        "learners, the scale of the noise of td3 and ddpg.", 0.05, SHARE, "exploration_ratio",
+        names=("exploration rate",), none="before the first inference")]
     staleness: Staleness
     weights_version: Annotated[int | None, Figure(
         "Version of the newest published weights.", 234, metric="learning_weights_version",

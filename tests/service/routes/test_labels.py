@@ -67,7 +67,7 @@ def test_a_figure_stands_behind_its_name() -> None:
     for label in (
         '<dt>Inaction, run</dt><dd data-figure="actions.inaction_fraction"',
         '<dd class="sub">strict <b data-figure="actions.strict_inaction_fraction"',
-        '; random choices <b data-figure="learning.epsilon"',
+        '; exploration rate <b data-figure="learning.epsilon"',
         '<canvas data-series="learning.loss" data-name="Loss"',
         '<tr data-regret="regret.delay"><th scope="row">Delay</th>',
     ):
