@@ -4,12 +4,14 @@ An experiment is a module of `benchmarks/experiments` with an `EXPERIMENT`: the 
 that carries out one trial, and a picture. The parameters and figures of a trial are written to
 `results.json` as soon as it ends, in one step, beside the commands, the commit and the machine. So
 an interruption costs only the trials under way, and the same command continues. Results under
-different conditions (size, version, commit) are never mixed: such a folder is refused.
+different conditions (size, version, commit, changes of the code) are never mixed: such a folder is
+refused.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib
 import json
 import math
@@ -17,6 +19,7 @@ import multiprocessing
 import os
 import platform
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +48,8 @@ CarryOut = Callable[[Calls, int], Iterator[tuple[str, Any]]]
 
 KEPT = "results.json"
 VIRTUAL = "virtual"
+CODE = ("rtagent", "benchmarks", "service", "examples")
+"""Folders of the checkout on which results depend."""
 QUICK_SEEDS = 3
 
 
@@ -230,8 +235,8 @@ def _chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str
 def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Trials that begin together: all those in virtual time, then the others, wave by wave.
 
-    The whole plan is divided, whatever has been carried out of it, so that a trial always shares
-    the machine with the same others.
+    The whole plan is divided, whatever has been carried out of it: so a trial shares the machine
+    with the same others each time, or, tried again after they have finished, with nobody.
     """
     size = experiment.wave
     virtual = [trial for trial in planned if trial["params"].get("time") == VIRTUAL]
@@ -240,12 +245,27 @@ def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[d
     return [virtual, *waves] if virtual else waves
 
 
+def _code() -> dict[str, Any] | None:
+    """The commit of the checkout, and a hash of what the code has beyond it; None: no checkout.
+
+    Other files may change, as those that an experiment writes.
+    """
+    checkout = Path(rtagent.__file__).parent.parent
+    state = git_state(checkout)
+    if state is None:
+        return None
+    command = ["git", "--no-optional-locks", "diff", "HEAD", "--", *CODE]
+    changes = subprocess.run(command, cwd=checkout, capture_output=True, check=True).stdout
+    digest = hashlib.sha256(changes).hexdigest()[:12] if changes else None
+    return {"commit": state["commit"], "changes": digest}
+
+
 def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
     """The record to continue, or a new one; trials that failed are left out, to be tried again."""
     path = options.out / KEPT
     conditions = {
         "experiment": options.name, "quick": options.quick, "version": rtagent.__version__,
-        "code": git_state(Path(rtagent.__file__).parent),
+        "code": _code(),
     }
     fresh = {
         **conditions, "commands": [options.command], "machine": machine(),

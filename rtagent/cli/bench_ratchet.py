@@ -94,11 +94,11 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
     if not chosen:
         names = ", ".join(sorted({each.benchmark for each in records}))
         raise UserError(f"bench --check {name}: the ratchet has no figure of it; it has {names}")
+    load = round(os.getloadavg()[0], 1)
     rounds = [_values_of(chosen, measure) for _ in range(ROUNDS if args.write else 1)]
     medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
     _show(chosen, medians, as_json=args.json)
     if args.write:
-        load = round(os.getloadavg()[0], 1)
         new = {
             each.figure: each.measured(values, load)
             for each, *values in zip(chosen, *rounds, strict=True)

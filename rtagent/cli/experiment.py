@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR",
         help="folder of the results; what is finished in it is not run again "
         "(default: results/NAME, with --quick results/NAME-quick)")
-    add("--seeds", type=int, nargs="+", metavar="K", help="seeds of the trials; default: 0 1 2")
+    add("--seeds", type=int, nargs="+", metavar="K",
+        help="seeds of the trials; default: the experiment's own, with --quick at most three")
     add("--only", action="append", default=[], metavar="NAME=VALUE",
         help="only the trials with this parameter; may be repeated")
     add("--anew", action="store_true", help="ignore what the folder holds, and begin anew")
@@ -62,7 +63,10 @@ def _perform(args: argparse.Namespace) -> int:
     try:
         record = engine.perform(engine.load(args.name), options)
     except KeyboardInterrupt:
-        stderr().print(f"interrupted; {out} keeps what is finished, the same command goes on")
+        stderr().print(
+            f"interrupted; {out} keeps what is finished; it goes on with: {options.command}",
+            soft_wrap=True,
+        )
         return EXIT_INTERRUPTED
     except OSError as error:
         raise UserError(f"{out}: {error.strerror}") from None

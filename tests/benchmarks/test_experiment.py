@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_more_seeds_and_parameters_are_added(options: Options) -> None:
 
 
 @pytest.mark.parametrize(("name", "now"), [
-    ("version", "9.9.9"), ("code", {"commit": "0" * 40, "modified": False}), ("quick", True),
+    ("version", "9.9.9"), ("code", {"commit": "0" * 40, "changes": None}), ("quick", True),
     ("experiment", "other"),
 ])
 def test_trials_under_other_conditions_are_not_mixed(
@@ -154,6 +155,31 @@ def test_trials_under_other_conditions_are_not_mixed(
         perform(experiment_of(1, 2), options, InThisProcess())
     anew = Options(options.name, options.out, seeds=(0,), anew=True)
     assert len(perform(experiment_of(1), anew, InThisProcess())["trials"]) == 1
+
+
+def test_only_changes_of_the_code_are_other_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+
+    files = {name: tmp_path / name / "file" for name in (*engine.CODE, "docs")}
+    for each in files.values():
+        each.parent.mkdir()
+        each.write_text("before")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "all")
+    monkeypatch.setattr("rtagent.__file__", str(tmp_path / "rtagent" / "__init__.py"))
+    found = [engine._code()]
+    for name, text in (("docs", "results"), ("rtagent", "one"), ("rtagent", "two")):
+        files[name].write_text(text)
+        found.append(engine._code())
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert found[0]["changes"] is None
+    assert len({str(each) for each in found}) == 3
 
 
 def test_what_is_finished_is_only_drawn_whatever_the_version_is(options: Options) -> None:
