@@ -200,7 +200,9 @@ class Measurement:
         low, high = zip(self._rewards, *(each.rewards for each in worlds), strict=True)
         self._rewards = min(0.0, *low), max(0.0, *high)
 
-    def _play(self, name: str, values: Values, delays: Sequence[int] = (1,)) -> PausedWorld:
+    def _play(
+        self, name: str, values: Values, delays: Sequence[int] | None = None
+    ) -> PausedWorld:
         world = PausedWorld(
             self._adapter, values, self._seed, delays, lambda: not self._stop.received
         )

@@ -51,15 +51,17 @@ class Episodes(NamedTuple):
 class PausedWorld:
     """Plays greedily in a world that waits, each action a given number of ticks late.
 
-    Frames are numbered as in the live world, through the ends of episodes: at the start of an
-    episode, too, an action may come from a frame of the one before.
+    With delays, frames are those of the live world: they are numbered through the ends of episodes,
+    and the first frame of an episode, which comes with no tick, is not among them. So the first
+    action of an episode comes from the last frame of the one before, or an older one.
 
     Args:
         adapter: the world. The seed is given to its first reset only, as in the live one.
         values: the network's answer to an observation, (stack, *frame_shape).
         seed: of the world.
         delays: of each tick, how old its action's frame is: 1 is the newest. After the last one
-            comes the first again.
+            comes the first again. If None, each action comes from the newest frame, also from the
+            first one of an episode.
         go_on: asked before every tick.
 
     Attributes:
@@ -69,16 +71,17 @@ class PausedWorld:
     """
 
     def __init__(
-        self, adapter: Adapter, values: Values, seed: int, delays: Sequence[int] = (1,),
+        self, adapter: Adapter, values: Values, seed: int, delays: Sequence[int] | None = None,
         go_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self.adapter = adapter
         self._values, self._go_on = values, go_on
         self._seed: int | None = seed
-        self._delays = cycle(delays)
+        self._delayed = delays is not None
+        self._delays = cycle(delays or (1,))
         shape = (adapter.frame_stack, *adapter.frame_shape)
         self._observation = np.zeros(shape, adapter.frame_dtype)
-        self._actions: deque[Any] = deque(maxlen=max(delays))
+        self._actions: deque[Any] = deque(maxlen=max(delays or (1,)))
         self.starts: list[bytes] = []
         self.rewards = (0.0, 0.0)
 
@@ -87,10 +90,8 @@ class PausedWorld:
         self._observation[:] = self.adapter.reset(self._seed)
         self._seed = None
         self.starts.append(self._observation[-1].tobytes())
-        if self._actions:
-            # The live world does not act on an episode's last frame: the next first one follows.
-            self._actions.pop()
-        self._decide()
+        if not (self._delayed and self._actions):
+            self._decide()
 
     def step(self) -> tuple[float, bool]:
         """One tick: its reward, and whether the episode is over."""

@@ -73,6 +73,28 @@ class Elsewhere(TwoStates):
         return np.array([next(self.elsewhere)], np.float32)
 
 
+class Steps(gym.Env[Any, Any]):
+    """Shows the number of its step; an episode has three."""
+
+    observation_space = gym.spaces.Box(0, 3, (1,), np.float32)
+    action_space = gym.spaces.Discrete(4)
+    metadata = MappingProxyType({"render_fps": 20})
+
+    def __init__(self) -> None:
+        self.step_number = 0
+        self.taken: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.step_number = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(int(action))
+        self.step_number += 1
+        seen = np.full(1, self.step_number, np.float32)
+        return seen, 0.0, self.step_number == 3, False, {}
+
+
 def adapter_of(env: gym.Env[Any, Any]) -> Adapter:
     return Adapter(env, EnvConfig())
 
@@ -95,6 +117,18 @@ def test_a_world_that_alternates_pays_every_other_delay(delay: int, returns: lis
     found = play(TwoStates(stays=0.0), delay)
     assert found.returns.tolist() == returns
     assert found.ticks.tolist() == [LENGTH] * 3
+
+
+@pytest.mark.parametrize(("delays", "expected"), [
+    (None, [0, 1, 2, 0, 1, 2, 0]), ((1,), [0, 1, 2, 3, 1, 2, 3]), ((2,), [0, 0, 1, 2, 3, 1, 2]),
+])
+def test_frames_that_are_acted_on_are_those_of_the_live_world(
+    delays: tuple[int, ...] | None, expected: list[int]
+) -> None:
+    """Live, the first frame of an episode comes with no tick: only the very first is there."""
+    env = Steps()
+    PausedWorld(adapter_of(env), lambda seen: seen[-1] == np.arange(4), 0, delays).play(3)
+    assert env.taken[:7] == expected
 
 
 @pytest.mark.parametrize("delay", [1, 2, 4])
