@@ -1,7 +1,7 @@
 """Two learners in round-robin against one: updates per second, staleness, and what play notices.
 
-Compute-bound: the learners have all the data that they want and the machine for themselves; the
-environment ticks slowly. Shared: the default game is played at full rate beside them, and its
+Compute-bound: the learners have all the data that they want and nearly the machine for themselves;
+inference mostly waits. Shared: the default game is played at full rate beside them, and its
 inaction is counted with one learner and with two. One and two alternate within one run of the
 program, so that both see the same machine.
 
@@ -27,7 +27,7 @@ SETTLE_S = 3.0
 
 
 def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
-    """Updates per second, staleness and inaction over some seconds."""
+    """Updates per second and inaction over some seconds, and the most staleness of the run so far."""
     before = runtime.stats()
     started = time.monotonic()
     time.sleep(seconds)
@@ -37,7 +37,7 @@ def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
     default = after["actions"]["default"] - before["actions"]["default"]
     return {
         "updates_per_s": (after["learning"]["updates"] - before["learning"]["updates"]) / elapsed,
-        "staleness": after["learning"]["staleness"]["max"],
+        "staleness_max_so_far": after["learning"]["staleness"]["max"],
         "inaction": default / ticks if ticks else None,
     }
 
@@ -75,7 +75,7 @@ def main() -> None:
              "learning.batch_size=16", "inference.injected_latency_ms=500"]
     cases = {"compute-bound (resnet k=1, B=16)": alone, "beside play (default game)": common}
     report: dict[str, dict[str, Any]] = {}
-    table = Table("", "1 learner", "2 learners", "ratio", "staleness", "inaction 1", "inaction 2")
+    table = Table("", "1 learner", "2 learners", "ratio", "most staleness", "inaction 1", "inaction 2")
     for name, settings in cases.items():
         found = alternate(settings, options.rounds, options.seconds)
         one, two = (median(found[n], "updates_per_s") for n in (1, 2))
@@ -83,7 +83,7 @@ def main() -> None:
         report[name] = {"one": one, "two": two, "ratio": two / one, "rounds": found}
         table.add_row(
             name, f"{one:.1f}/s", f"{two:.1f}/s", f"{two / one:.2f}",
-            f"{found[2][-1]['staleness']}", *(f"{100 * each:.2f} %" for each in inaction),
+            f"{found[2][-1]['staleness_max_so_far']}", *(f"{100 * each:.2f} %" for each in inaction),
         )
     if options.json:
         print(json.dumps(report))

@@ -5,7 +5,8 @@ processes, no memory, no room on the disk, an error of a megabyte, a slow step, 
 goes away. Then every process must come back. The tick ledger is read from outside meanwhile.
 
 Limits: the supervisor lives; no tick is missed except through faults of the environment itself, or
-of the fork server, from which it is started; every process comes back; at the end nothing is left
+of the fork server, from which it is started (up to 100 ticks that are late are made up for by the
+default behaviour, and are not missed); every process comes back; at the end nothing is left
 behind (processes, shared memory, temporary files), and the last checkpoint loads.
 
     rtagent bench faults [--minutes M] [--seed N] [--json]
