@@ -27,7 +27,7 @@ SETTLE_S = 3.0
 
 
 def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
-    """Updates per second and inaction over some seconds, and the most staleness of the run so far."""
+    """Updates per second and inaction over some seconds; the most staleness of the run so far."""
     before = runtime.stats()
     started = time.monotonic()
     time.sleep(seconds)
@@ -75,7 +75,8 @@ def main() -> None:
              "learning.batch_size=16", "inference.injected_latency_ms=500"]
     cases = {"compute-bound (resnet k=1, B=16)": alone, "beside play (default game)": common}
     report: dict[str, dict[str, Any]] = {}
-    table = Table("", "1 learner", "2 learners", "ratio", "most staleness", "inaction 1", "inaction 2")
+    columns = ("1 learner", "2 learners", "ratio", "most staleness", "inaction 1", "inaction 2")
+    table = Table("", *columns)
     for name, settings in cases.items():
         found = alternate(settings, options.rounds, options.seconds)
         one, two = (median(found[n], "updates_per_s") for n in (1, 2))
@@ -83,7 +84,8 @@ def main() -> None:
         report[name] = {"one": one, "two": two, "ratio": two / one, "rounds": found}
         table.add_row(
             name, f"{one:.1f}/s", f"{two:.1f}/s", f"{two / one:.2f}",
-            f"{found[2][-1]['staleness_max_so_far']}", *(f"{100 * each:.2f} %" for each in inaction),
+            str(found[2][-1]["staleness_max_so_far"]),
+            *(f"{100 * each:.2f} %" for each in inaction),
         )
     if options.json:
         print(json.dumps(report))
