@@ -65,7 +65,7 @@ def _perform(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         stderr().print(
             f"interrupted; {out} keeps what is finished; it goes on with: {options.command}",
-            soft_wrap=True,
+            soft_wrap=True, markup=False, highlight=False,
         )
         return EXIT_INTERRUPTED
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import experiment as engine
+from rtagent.processes.interrupts import EXIT_INTERRUPTED
 from tests.cli.conftest import Refused, Run
 
 
@@ -50,6 +51,20 @@ def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
     assert found["sequential, learning"]["interaction_ticks"] == pytest.approx(6, abs=0.1)
     assert found["adaptive"]["interaction_ticks"] == pytest.approx(1, abs=0.01)
     assert (tmp_path / "out" / "interaction-time.png").exists()
+
+
+def test_an_interruption_tells_which_command_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(calls: Any, at_once: int) -> Iterator[tuple[str, Any]]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "outcomes", interrupted)
+    out = tmp_path / "out"
+    ended = run("experiment", "discounting", "--quick", "--seeds", "0", "--anew", "--out", str(out))
+    assert ended.code == EXIT_INTERRUPTED
+    # With --anew the finished trials would be thrown away.
+    assert f": rtagent experiment discounting --quick --out {out} --seeds 0\n" in ended.err
 
 
 @pytest.mark.parametrize(("arguments", "why"), [
