@@ -225,6 +225,12 @@ def horizon_between(before: View, after: View, wanted: Mapping[str, Any]) -> Fou
     }
 
 
+def sizes_between(before: View, after: View) -> Found:
+    """The batch size between two looks: it may have gone up and down more than once."""
+    sizes = [each.after for each in after.decisions[len(before.decisions):]]
+    return {"learning.batch_size": Between(min(sizes), max(sizes))} if sizes else {}
+
+
 def evaluation(events: Sequence[Mapping[str, Any]]) -> Found:
     """Figures of evaluations, from their events, newest first."""
     done = [each for each in events if each["kind"] == "evaluation"]

@@ -30,7 +30,7 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.recount.agreement import Found, OneOf, agrees, merged
 from benchmarks.recount.episodes import against_windows
 from benchmarks.recount.figures import NOT_RECOUNTED, of_moment, of_rows
-from benchmarks.recount.learning import evaluation, horizon_between
+from benchmarks.recount.learning import evaluation, horizon_between, sizes_between
 from benchmarks.recount.witness import EVERY_S, Witness
 
 CAPACITY = 20_000
@@ -142,6 +142,7 @@ class Run:
         found += told
         found.append(against_windows(after, config["r3"]["window"], before.at - DIVIDED_S))
         found.append(horizon_between(before, after, config["r3"]))
+        found.append(sizes_between(before, after))
         found.append({"learning.loss": OneOf(tuple(losses))})
         # Sentences about the figures.
         stats.pop("verdicts", None)

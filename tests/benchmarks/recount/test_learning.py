@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.recount.agreement import agrees
-from benchmarks.recount.learning import horizon, horizon_between
+from benchmarks.recount.learning import horizon, horizon_between, sizes_between
 from benchmarks.recount.witness import View
 from rtagent.memory.horizon import KINDS
 
@@ -48,3 +48,12 @@ def test_a_horizon_that_ends_between_two_looks() -> None:
     assert agrees(3990, [*looks, between["r3.consumed"]])
     assert agrees(1.9, [between["r3.elapsed_s"]])
     assert horizon_between(before, view(3100), WANTED) == {}
+
+
+def test_between_two_looks_a_batch_size_may_go_up_and_down() -> None:
+    before, after = view(3000), view(3100)
+    after.decisions.extend(SimpleNamespace(after=each) for each in (76, 73, 81))
+    found = sizes_between(before, after)["learning.batch_size"]
+    assert agrees(73, [76, 81, found])
+    assert not agrees(70, [76, 81, found])
+    assert sizes_between(before, before) == {}
