@@ -87,7 +87,7 @@ class TickLoop:
         plan = self._schedule.plan(self.tick, now_ns)
         if plan.slipped_ns:
             self._record.slips += 1
-            self._record.slipped_ns += plan.slipped_ns
+            self._record.slipped_ns = self._schedule.slipped_ns
             self._record.anchor_ns = self._schedule.anchor_ns
         for _ in range(plan.catch_up):
             self._run(DEFAULT_CHOICE, self._now_ns())
@@ -225,7 +225,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     gc.collect()
     gc.freeze()
     schedule.anchor_ns = round((clock.now() + 2.0 / adapter.rate_hz) * NANO)
-    _note_anchor(context.record, schedule)
+    _note_anchor(context.record, schedule, world.first_tick)
     reported, reported_at = 0, -FAULTS_REPORTED_EVERY_S
     behaviour = config.env.default_action
     while not context.stopping:
@@ -250,12 +250,18 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     adapter.close()
 
 
-def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule) -> None:
-    """Write the clock into the metrics; the time since a predecessor's last tick is a slip."""
+def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule, first_tick: int) -> None:
+    """Write the clock into the metrics; the time since a predecessor's last tick is a slip.
+
+    All slips are counted from one word, which never changes after the first tick: killed at any
+    instant, a predecessor may have noted its own slip in part.
+    """
     if record.ticks:
-        moved_ns = schedule.due_ns(record.anchor_tick) - record.anchor_ns
         record.slips += 1
-        record.slipped_ns += moved_ns
+        schedule.slipped_ns = schedule.due_ns(first_tick) - record.first_due_ns
+    else:
+        record.first_due_ns = schedule.due_ns(first_tick)
+    record.slipped_ns = schedule.slipped_ns
     record.anchor_ns = schedule.anchor_ns
     record.anchor_tick = schedule.anchor_tick
 

@@ -33,6 +33,9 @@ class TickSchedule:
         anchor_ns: due time of tick `anchor_tick`.
         anchor_tick: number of the first tick.
         max_catch_up_ticks: most missed ticks that are caught up with; more are a slip.
+
+    Attributes:
+        slipped_ns: time by which slips have delayed the ticks of the run.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class TickSchedule:
     ) -> None:
         self.anchor_ns = anchor_ns
         self.anchor_tick = anchor_tick
+        self.slipped_ns = 0
         self._period_ns = NANO / rate_hz
         self._max_catch_up = max_catch_up_ticks
 
@@ -59,4 +63,5 @@ class TickSchedule:
         if missed <= self._max_catch_up:
             return Plan(max(missed, 0), 0)
         self.anchor_ns += late
+        self.slipped_ns += late
         return Plan(0, late)

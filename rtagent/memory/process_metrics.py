@@ -101,6 +101,7 @@ class EnvironmentRecord(WorkerRecord):
     environment has either counted it or not.
 
     Attributes:
+        first_due_ns: when the run's first tick was due.
         decisions: inferences of which it has executed an action, at the tick that the action was
             for, or late.
         chosen: the newest tick that it looked for actions for, so that others come too late.
@@ -108,6 +109,7 @@ class EnvironmentRecord(WorkerRecord):
         episodes: the newest that have finished.
     """
 
+    first_due_ns: int
     anchor_ns: int
     anchor_tick: int
     slips: int

@@ -108,6 +108,21 @@ def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) 
     assert record.slipped_ns == round((100.1 - 5.1 - 1.5) * NANO)
 
 
+@pytest.mark.parametrize("written", range(5))
+def test_a_slip_counts_once_whenever_the_process_that_notes_it_is_killed(
+    body: Callable[..., SimpleNamespace], written: int
+) -> None:
+    record = body(30, start_s=5.0).record
+    # In the order in which a successor with a first tick at 50.1 s writes them.
+    words = {
+        "slips": 1, "slipped_ns": round(43.5 * NANO), "anchor_ns": round(50.1 * NANO),
+        "anchor_tick": 30,
+    }
+    for name in list(words)[:written]:
+        setattr(record, name, words[name])
+    assert body(10, start_s=100.0).record.slipped_ns == round((100.1 - 5.1 - 1.5) * NANO)
+
+
 def test_a_row_that_a_killed_predecessor_has_not_counted_is_counted(
     body: Callable[..., SimpleNamespace]
 ) -> None:
@@ -120,10 +135,11 @@ def test_slip_of_a_restart_is_exact_after_a_day() -> None:
     """A period is not a whole number of nanoseconds; rounding it would cost 2 ms a day."""
     memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
     metrics = ProcessMetrics(memory).environment
-    metrics.agent, metrics.anchor_ns = 1, 7 * NANO
-    ticks = 5_160_456
-    due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
-    process._note_anchor(metrics, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
+    first = TickSchedule(59.7275, 7 * NANO, 0, 5)
+    process._note_anchor(metrics, first, 0)
+    metrics.agent, ticks = 1, 5_160_456
+    later = TickSchedule(59.7275, first.due_ns(ticks) + 3 * NANO, ticks, 5)
+    process._note_anchor(metrics, later, 0)
     assert abs(metrics.slipped_ns - 3 * NANO) <= 1
 
 
