@@ -5,8 +5,10 @@ executes each action as late as the live world did; R2 is the live world. Delay 
 inaction regret R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is
 rarely known.
 
-The least delay is 1 tick: the action of the newest frame. It costs nothing, and R1 with a delay of
-1 throughout is R0.
+The least delay is 1 tick: the action of the newest frame. It costs nothing within an episode. But
+the live world never shows the frame of a reset, which R0 acts on: R1 with a delay of 1 throughout
+takes the action of a later episode's first tick from the last frame of the one before, and the
+observations of an episode begin with its first tick's frame. In all else it is R0.
 
 The bounds are those of the theorem with the range of rewards of a tick as their constant, for the
 best policy in the worst world. One that has never seen a delay may lose more.
@@ -49,19 +51,20 @@ class Episodes(NamedTuple):
 
 
 class PausedWorld:
-    """Plays greedily in a world that waits, each action a given number of ticks late.
+    """Plays greedily in a world that waits; if told so, each action some ticks late.
 
-    With delays, frames are those of the live world: they are numbered through the ends of episodes,
-    and the first frame of an episode, which comes with no tick, is not among them. So the first
-    action of an episode comes from the last frame of the one before, or an older one.
+    Late actions are those of the live world, whose frames are numbered through the ends of
+    episodes, and where nobody sees the frame of a reset: the first tick of an episode acts on
+    frames of the one before. Only before the first episode there is none, and the frame of the
+    reset is taken.
 
     Args:
         adapter: the world. The seed is given to its first reset only, as in the live one.
         values: the network's answer to an observation, (stack, *frame_shape).
         seed: of the world.
         delays: of each tick, how old its action's frame is: 1 is the newest. After the last one
-            comes the first again. If None, each action comes from the newest frame, also from the
-            first one of an episode.
+            comes the first again. If None, nothing is late, and an episode's first tick acts on
+            the frame of its reset.
         go_on: asked before every tick.
 
     Attributes:
@@ -77,11 +80,13 @@ class PausedWorld:
         self.adapter = adapter
         self._values, self._go_on = values, go_on
         self._seed: int | None = seed
-        self._delayed = delays is not None
-        self._delays = cycle(delays or (1,))
+        self._live = delays is not None
+        delays = (1,) if delays is None else delays
+        self._delays = cycle(delays)
         shape = (adapter.frame_stack, *adapter.frame_shape)
         self._observation = np.zeros(shape, adapter.frame_dtype)
-        self._actions: deque[Any] = deque(maxlen=max(delays or (1,)))
+        self._actions: deque[Any] = deque(maxlen=max(delays))
+        self._begins = True
         self.starts: list[bytes] = []
         self.rewards = (0.0, 0.0)
 
@@ -90,15 +95,21 @@ class PausedWorld:
         self._observation[:] = self.adapter.reset(self._seed)
         self._seed = None
         self.starts.append(self._observation[-1].tobytes())
-        if not (self._delayed and self._actions):
+        self._begins = True
+        if not (self._live and self._actions):
             self._decide()
 
     def step(self) -> tuple[float, bool]:
         """One tick: its reward, and whether the episode is over."""
         delay = min(next(self._delays), len(self._actions))
         step = self.adapter.step(self._actions[-delay])
-        self._observation[:-1] = self._observation[1:].copy()
-        self._observation[-1] = step.frame
+        if self._live and self._begins:
+            # As in the frame ring: the first frame that is published, repeated.
+            self._observation[:] = step.frame
+        else:
+            self._observation[:-1] = self._observation[1:].copy()
+            self._observation[-1] = step.frame
+        self._begins = False
         self._decide()
         self.rewards = min(step.reward, self.rewards[0]), max(step.reward, self.rewards[1])
         return step.reward, step.terminated or step.truncated

@@ -73,28 +73,6 @@ class Elsewhere(TwoStates):
         return np.array([next(self.elsewhere)], np.float32)
 
 
-class Steps(gym.Env[Any, Any]):
-    """Shows the number of its step; an episode has three."""
-
-    observation_space = gym.spaces.Box(0, 3, (1,), np.float32)
-    action_space = gym.spaces.Discrete(4)
-    metadata = MappingProxyType({"render_fps": 20})
-
-    def __init__(self) -> None:
-        self.step_number = 0
-        self.taken: list[int] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.step_number = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.taken.append(int(action))
-        self.step_number += 1
-        seen = np.full(1, self.step_number, np.float32)
-        return seen, 0.0, self.step_number == 3, False, {}
-
-
 def adapter_of(env: gym.Env[Any, Any]) -> Adapter:
     return Adapter(env, EnvConfig())
 
@@ -119,18 +97,6 @@ def test_a_world_that_alternates_pays_every_other_delay(delay: int, returns: lis
     assert found.ticks.tolist() == [LENGTH] * 3
 
 
-@pytest.mark.parametrize(("delays", "expected"), [
-    (None, [0, 1, 2, 0, 1, 2, 0]), ((1,), [0, 1, 2, 3, 1, 2, 3]), ((2,), [0, 0, 1, 2, 3, 1, 2]),
-])
-def test_frames_that_are_acted_on_are_those_of_the_live_world(
-    delays: tuple[int, ...] | None, expected: list[int]
-) -> None:
-    """Live, the first frame of an episode comes with no tick: only the very first is there."""
-    env = Steps()
-    PausedWorld(adapter_of(env), lambda seen: seen[-1] == np.arange(4), 0, delays).play(3)
-    assert env.taken[:7] == expected
-
-
 @pytest.mark.parametrize("delay", [1, 2, 4])
 def test_what_delay_costs_in_the_two_state_world_is_known(delay: int) -> None:
     stays, ticks = 0.9, 10_000
@@ -145,6 +111,13 @@ def test_delays_begin_again_after_the_last_one() -> None:
     # As long as an episode: each of its ticks has the same delay in every episode.
     found = play(TwoStates(), *[1] * 5, *[2] * 5)
     assert found.returns.tolist() == [5] * 3
+
+
+def test_only_a_world_without_delay_shows_the_frame_of_a_reset() -> None:
+    # An episode of an odd length ends in the state that the next one does not begin with.
+    odd = TwoStates(length=5)
+    assert PausedWorld(adapter_of(odd), right_action, 0).play(3).returns.tolist() == [5] * 3
+    assert play(odd, 1).returns.tolist() == [5, 4, 4]
 
 
 def test_it_ends_in_the_middle_when_told_to() -> None:
