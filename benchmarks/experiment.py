@@ -4,14 +4,12 @@ An experiment is a module of `benchmarks/experiments` with an `EXPERIMENT`: the 
 that carries out one trial, and a picture. The parameters and figures of a trial are written to
 `results.json` as soon as it ends, in one step, beside the commands, the commit and the machine. So
 an interruption costs only the trials under way, and the same command continues. Results under
-different conditions (size, version, commit, changes of the code) are never mixed: such a folder is
-refused.
+different conditions (size, version, code) are never mixed: such a folder is refused.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib
 import json
 import math
@@ -19,7 +17,6 @@ import multiprocessing
 import os
 import platform
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,8 +45,9 @@ CarryOut = Callable[[Calls, int], Iterator[tuple[str, Any]]]
 
 KEPT = "results.json"
 VIRTUAL = "virtual"
+CHECKOUT = Path(rtagent.__file__).parents[1]
 CODE = ("rtagent", "benchmarks", "service", "examples")
-"""Folders of the checkout on which results depend."""
+"""What trials run. Not the whole checkout: results may be written into it."""
 QUICK_SEEDS = 3
 
 
@@ -245,27 +243,12 @@ def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[d
     return [virtual, *waves] if virtual else waves
 
 
-def _code() -> dict[str, Any] | None:
-    """The commit of the checkout, and a hash of what the code has beyond it; None: no checkout.
-
-    Other files may change, as those that an experiment writes.
-    """
-    checkout = Path(rtagent.__file__).parent.parent
-    state = git_state(checkout)
-    if state is None:
-        return None
-    command = ["git", "--no-optional-locks", "diff", "HEAD", "--", *CODE]
-    changes = subprocess.run(command, cwd=checkout, capture_output=True, check=True).stdout
-    digest = hashlib.sha256(changes).hexdigest()[:12] if changes else None
-    return {"commit": state["commit"], "changes": digest}
-
-
 def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
     """The record to continue, or a new one; trials that failed are left out, to be tried again."""
     path = options.out / KEPT
     conditions = {
         "experiment": options.name, "quick": options.quick, "version": rtagent.__version__,
-        "code": _code(),
+        "code": git_state(CHECKOUT, *CODE),
     }
     fresh = {
         **conditions, "commands": [options.command], "machine": machine(),

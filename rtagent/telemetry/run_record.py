@@ -5,6 +5,7 @@ Written once, by the probe, into the folder of the run; each checkpoint carries 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -58,17 +59,30 @@ def read(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def git_state(folder: Path, *within: str) -> dict[str, Any] | None:
     """Commit of a checkout, and whether files that git tracks differ from it.
 
+    Args:
+        folder: in the checkout.
+        within: paths from `folder`: only their files count, and how they differ is told, too.
+
     Returns:
-        {"commit", "modified"}; None where there is no checkout, or no git.
+        {"commit", "modified"}, and if files `within` differ "changes", a hash of the differences.
+        None where there is no checkout, or no git.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "modified": None if changes is None else bool(changes)}
+    if within:
+        plain = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+        changes = _git(folder, "diff", *plain, "HEAD", "--", *within)
+    else:
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    state = {"commit": commit, "modified": None if changes is None else bool(changes)}
+    if within and changes:
+        digest = hashlib.sha256(changes.encode(errors="surrogateescape"))
+        return state | {"changes": digest.hexdigest()}
+    return state
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -76,6 +90,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(folder), "--no-optional-locks", *arguments], stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=GIT_LIMIT_S, check=True,
+            errors="surrogateescape",
         )
     except (OSError, subprocess.SubprocessError):
         return None

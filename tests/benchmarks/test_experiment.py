@@ -141,7 +141,7 @@ def test_more_seeds_and_parameters_are_added(options: Options) -> None:
 
 
 @pytest.mark.parametrize(("name", "now"), [
-    ("version", "9.9.9"), ("code", {"commit": "0" * 40, "changes": None}), ("quick", True),
+    ("version", "9.9.9"), ("code", {"commit": "0" * 40, "modified": False}), ("quick", True),
     ("experiment", "other"),
 ])
 def test_trials_under_other_conditions_are_not_mixed(
@@ -157,29 +157,33 @@ def test_trials_under_other_conditions_are_not_mixed(
     assert len(perform(experiment_of(1), anew, InThisProcess())["trials"]) == 1
 
 
-def test_only_changes_of_the_code_are_other_conditions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_code_may_not_change_within_an_experiment_and_the_results_may(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*arguments: str) -> None:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *who, *arguments], check=True)
 
-    files = {name: tmp_path / name / "file" for name in (*engine.CODE, "docs")}
-    for each in files.values():
-        each.parent.mkdir()
-        each.write_text("before")
+    code, kept = tmp_path / "rtagent" / "code.py", options.out / "results.json"
+    for file in (code, kept):
+        file.parent.mkdir()
+        file.write_text("old")
     git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "all")
-    monkeypatch.setattr("rtagent.__file__", str(tmp_path / "rtagent" / "__init__.py"))
-    found = [engine._code()]
-    for name, text in (("docs", "results"), ("rtagent", "one"), ("rtagent", "two")):
-        files[name].write_text(text)
-        found.append(engine._code())
-    assert found[0] == found[1]
-    assert found[0] is not None
-    assert found[0]["changes"] is None
-    assert len({str(each) for each in found}) == 3
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    monkeypatch.setattr(engine, "CHECKOUT", tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(1, 2), replace(options, anew=True), InThisProcess(most=1))
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(1, 2), options, InThisProcess(most=1))
+    assert len(json.loads(kept.read_text())["trials"]) == 2
+    for edit in ("new", "newer"):
+        code.write_text(edit)
+        with pytest.raises(UserError, match="holds trials made with code"):
+            perform(experiment_of(1, 2), options, InThisProcess())
+        with pytest.raises(KeyboardInterrupt):
+            perform(experiment_of(1, 2), replace(options, anew=True), InThisProcess(most=1))
+    assert len(perform(experiment_of(1, 2), options, InThisProcess())["trials"]) == 4
 
 
 def test_what_is_finished_is_only_drawn_whatever_the_version_is(options: Options) -> None:
