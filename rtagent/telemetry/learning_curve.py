@@ -81,14 +81,16 @@ class History:
 def read_episodes(path: Path) -> Episodes:
     """The episodes in the recorder's file and its predecessor; none if there is no file.
 
-    A line that a killed recorder left unfinished is left out.
+    A last line that the recorder has not finished is left out.
     """
     rows: list[tuple[float, float]] = []
     for each in (older(path), path):
         with suppress(FileNotFoundError), open(each, newline="") as file:
-            for row in csv.DictReader(file):
-                with suppress(TypeError, ValueError):
-                    rows.append((float(row["seconds"]), float(row["return"])))
+            # Cut off in its last number, a line would still be read, as another number.
+            whole = (line for line in file if line.endswith("\n"))
+            rows += (
+                (float(row["seconds"]), float(row["return"])) for row in csv.DictReader(whole)
+            )
     return Episodes(*np.array(rows, np.float64).reshape(-1, 2).T)
 
 

@@ -88,11 +88,13 @@ def test_episodes_are_read(tmp_path: Path) -> None:
     assert list(found.returns) == [1.5, -2.0]
 
 
-@pytest.mark.parametrize("unfinished", ["9", "179,60,3.5", "179,60,3.5,"])
-def test_a_line_that_is_not_finished_is_left_out(tmp_path: Path, unfinished: str) -> None:
+@pytest.mark.parametrize("unfinished", ["1", "179,60,7", "179,60,70.5,3.0", "\n179,"])
+def test_a_last_line_that_is_not_finished_is_left_out(tmp_path: Path, unfinished: str) -> None:
     path = tmp_path / "episodes.csv"
-    path.write_text(f"tick,length,return,seconds\n59,60,1.5,1.000\n{unfinished}")
+    path.write_text("tick,length,return,seconds\n59,60,1.5,1.000\n" + unfinished)
     assert list(read_episodes(path).returns) == [1.5]
+    path.write_text("tick,leng")
+    assert len(read_episodes(path).returns) == 0
 
 
 @pytest.mark.parametrize(
