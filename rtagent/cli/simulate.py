@@ -18,8 +18,12 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 LARGEST = {"seconds": 86_400.0, "inference_ticks": 100_000.0, "spread": 100.0}
 """The simulator would accept more, and then never finish."""
 
-SCHEDULE = ("algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk")
-"""Options of a simulated schedule that a whole run has in its configuration."""
+SCHEDULE = (
+    "algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk", "step_ticks",
+)
+"""Options of a simulated schedule alone."""
+ELSEWHERE = {"chunk": "the network says it", "step_ticks": "a step takes no time"}
+"""What holds for a whole run where its configuration has no such setting."""
 
 _FIGURES = {
     "inaction_fraction":
@@ -56,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--processes", type=int, metavar="N", help=f"inference processes ({defaults.processes})")
     add("--chunk", type=int, metavar="H",
         help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
+    add("--step-ticks", type=float, metavar="S",
+        help="ticks from the beginning of a tick until its frame is there, below 1 (0)")
     add("--seconds", type=float, default=defaults.seconds, metavar="T",
         help=f"seconds of virtual time ({defaults.seconds:g})")
     add("--seed", type=int, default=0, metavar="K", help="seed of all chance (0)")
@@ -71,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: value for name in SCHEDULE if (value := getattr(args, name)) is not None}
     if args.env is not None:
         for name in given:
-            setting = "say it as --set inference...=VALUE"
-            advice = "the network says it" if name == "chunk" else setting
+            advice = ELSEWHERE.get(name, "say it as --set inference...=VALUE")
             raise UserError(f"{option(name)}: with --env, {advice}")
         return simulate_run.run(args)
     simulate_run.check_absent(args)

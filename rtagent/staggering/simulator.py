@@ -87,7 +87,6 @@ class SimulationConfig:
         sleep_overshoot_s: mean of the exponential oversleep of every wait.
         tick_jitter_s: mean of the exponential lateness of every tick.
         step_ticks: ticks from the choice of a tick's action until its frame is published.
-        step_spread: standard deviation of that time, relative to it.
         events: changes during the run.
     """
 
@@ -103,7 +102,6 @@ class SimulationConfig:
     sleep_overshoot_s: float = 100e-6
     tick_jitter_s: float = 200e-6
     step_ticks: float = 0.0
-    step_spread: float = 0.0
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
@@ -112,9 +110,11 @@ class SimulationConfig:
                 raise ValueError(f"{name}: must be positive and finite")
         if not 1 <= self.chunk <= LONGEST_CHUNK:
             raise ValueError(f"chunk: must be 1 to {LONGEST_CHUNK}")
-        for name in ("fill", "sleep_overshoot_s", "tick_jitter_s", "step_ticks", "step_spread"):
+        for name in ("fill", "sleep_overshoot_s", "tick_jitter_s"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must not be negative")
+        if not 0.0 <= self.step_ticks < 1.0:
+            raise ValueError("step_ticks: must be at least 0, and below 1")
 
     @property
     def tick_seconds(self) -> float:
@@ -213,9 +213,6 @@ class Simulation:
         lateness = rng.exponential(config.tick_jitter_s, count) if config.tick_jitter_s else 0.0
         late = on_time + np.minimum(lateness, 0.9 * config.tick_seconds)
         self._tick_times: list[float] = late.tolist()
-        spread = config.step_spread * rng.standard_normal(count) if config.step_spread else 0.0
-        steps = np.maximum(0.0, config.step_ticks * (np.ones(count) + spread))
-        self._step_s: list[float] = (steps * config.tick_seconds).tolist()
         self._store = _ActionStore()
 
     def run(self) -> SimulationResult:
@@ -238,7 +235,7 @@ class Simulation:
             )
             self._store.forget(tick)
             self._workers.chosen = tick
-            ready = at + self._step_s[tick]
+            ready = at + self.config.step_ticks * self.config.tick_seconds
             self._advance(ready)
             self._workers.publish(tick, ready - tick * self.config.tick_seconds)
         actions = [

@@ -84,7 +84,7 @@ def test_the_time_that_a_step_takes_costs_no_action(
     """Without it in D, actions would come about when those of their ticks are chosen."""
     found = run(
         inference_ticks=inference, processes=math.ceil(inference) + spare, step_ticks=step,
-        distribution="gauss", spread=0.02, step_spread=0.05, seconds=60.0,
+        distribution="gauss", spread=0.02, seconds=60.0,
     ).figures()
     assert found["inaction_fraction"] < 0.001
     assert found["delay_mean"] == delay
