@@ -8,6 +8,7 @@ needs. Any other server of the protocol answers with `actions`: (consecutive tic
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -17,13 +18,16 @@ import numpy as np
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.pending import PendingActions
-from rtagent.remote.protocol import ProtocolError
+from rtagent.remote.protocol import ProtocolError, is_shape
 
 VALUES, ACTIONS, TIMING = "values", "actions", "server_timing"
 ANSWERS, OUTPUTS, OBSERVATION = "answers", "outputs", "observation"
 STATE, PENDING = "policy_state", "pending_actions"
 """Keys of the state and of the pending actions: in the metadata, of their sizes; in questions and
 answers, of the numbers themselves."""
+
+_NAME = re.compile(r"bool|(?:u?int|float)[0-9]{1,2}")
+"""Name of a type of observations, as our server says it."""
 
 
 class Timing(NamedTuple):
@@ -104,10 +108,13 @@ class Terms:
         if not (self.dtype and isinstance(seen, Mapping)):
             return
         shape, name = seen.get("shape"), seen.get("dtype")
-        known = isinstance(name, str) and name in np.sctypeDict
-        if not known or not isinstance(shape, list) or not all(type(e) is int for e in shape):
+        # NumPy would read more than names of numbers, and raise more than a TypeError about it.
+        if not (is_shape(shape) and isinstance(name, str) and _NAME.fullmatch(name)):
             return
-        dtype = np.dtype(name)
+        try:
+            dtype = np.dtype(name)
+        except TypeError:
+            return
         same = math.prod(shape) == math.prod(self.shape)
         if same and dtype.kind == np.dtype(self.dtype).kind:
             return

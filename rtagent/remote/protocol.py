@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -100,11 +100,15 @@ def _dtype(found: dict[Any, Any]) -> np.dtype[Any]:
     raise ProtocolError(f"an array of {str(name)[:40]!r} is not taken")
 
 
-def _array(data: Any, dtype: np.dtype[Any], shape: Any) -> np.ndarray[Any, Any]:
-    whole = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS and all(
-        type(side) is int and 0 <= side <= 1 << 40 for side in shape
+def is_shape(said: Any) -> TypeGuard[list[int]]:
+    """Whether something in a message is the shape of an array."""
+    return isinstance(said, list) and len(said) <= MOST_DIMENSIONS and all(
+        type(side) is int and 0 <= side <= 1 << 40 for side in said
     )
-    if not whole or not isinstance(data, bytes):
+
+
+def _array(data: Any, dtype: np.dtype[Any], shape: Any) -> np.ndarray[Any, Any]:
+    if not is_shape(shape) or not isinstance(data, bytes):
         raise ProtocolError("an array without data or shape")
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ProtocolError(f"an array of the shape {shape} with {len(data)} bytes")

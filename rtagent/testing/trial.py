@@ -18,6 +18,7 @@ from multiprocess.connection import Connection
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import EnvConfig
+from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter, Step, make
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
@@ -95,9 +96,9 @@ class Trial:
         job = self._job
         try:
             if isinstance(job.make_env, str):
-                config = EnvConfig(
-                    id=job.make_env, rate_hz=job.rate_hz or "auto", kwargs=dict(job.kwargs)
-                )
+                config = parse_config({"env": {
+                    "id": job.make_env, "rate_hz": job.rate_hz or "auto", "kwargs": job.kwargs,
+                }}).env
                 env = Watched(make(config))
             else:
                 config = EnvConfig(rate_hz=job.rate_hz or "auto")

@@ -65,6 +65,14 @@ def test_an_unknown_environment_fails_with_a_hint(run: Run) -> None:
 
 
 @pytest.mark.process
+def test_what_no_configuration_takes_is_said_as_the_daemon_says_it(run: Run) -> None:
+    shown = run("check-env", "CartPole-v1", "--kwargs", '{"speed": [Infinity]}', "--json")
+    assert shown.code == 1
+    assert "env.kwargs: speed has inf" in shown.out
+    assert "ValidationError" not in shown.out
+
+
+@pytest.mark.process
 def test_it_says_what_the_agent_sees(run: Run) -> None:
     told = run("check-env", "CartPole-v1", "--rate-hz", "50", "--seconds", "0.2", "--json").out
     checks = {check["name"]: check for check in json.loads(told)["checks"]}

@@ -46,8 +46,8 @@ PICTURES = Terms(3, discrete=True, shape=(1, 84, 84), dtype="uint8")
 @pytest.mark.parametrize("seen", [
     None, "pictures", {"shape": "x", "dtype": "uint8"}, {"shape": [84, 84]},
     {"shape": [84, 84], "dtype": "uint8"}, {"shape": [84, 84], "dtype": "no such"},
-    {"shape": [np.inf], "dtype": "uint8"}, {"shape": [1], "dtype": "f4,("},
-    {"shape": [1], "dtype": 1},
+    {"shape": [float("inf")], "dtype": "float32"}, {"shape": [2], "dtype": "f4,("},
+    {"shape": [2], "dtype": "float7"}, {"shape": [2], "dtype": ["float32"]},
 ])
 def test_observations_that_fit_or_that_nobody_knows_are_agreed_upon(seen: Any) -> None:
     assert PICTURES.agreed({"observation": seen}) == PICTURES

@@ -113,6 +113,7 @@ class Converter:
         if converted is not None and len(converted.model) > self._models.capacity:
             self._context.event(
                 "engine_unusable", engine=converted.candidate.engine,
+                precision=converted.candidate.precision,
                 reason=f"a model of {len(converted.model)} bytes is too large",
             )
             converted = None
