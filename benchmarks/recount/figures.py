@@ -166,7 +166,8 @@ def disagreement(rows: Rows) -> float | None:
     pairs = [
         (int(row["action"]), executed[int(row["observed"]) + 1])
         for row in rows
-        if row["source"] == AGENT and int(row["observed"]) + 1 in executed
+        # The later actions of a chunk are for later ticks.
+        if row["source"] == AGENT and row["position"] == 0 and int(row["observed"]) + 1 in executed
     ]
     return sum(a != b for a, b in pairs) / len(pairs) if pairs else None
 

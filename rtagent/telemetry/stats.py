@@ -368,7 +368,8 @@ def _disagreement(rows: Rows) -> float | None:
 
     Tick j produced frame j, so tick j + 1 is the first that could have used an action computed from
     it; that action is known some ticks later, when it is executed itself. Only rows of the agent
-    count: the cost of default behaviour and re-use is counted as inaction.
+    count: the cost of default behaviour and re-use is counted as inaction. Of a chunk only the
+    first action is compared: the others were never meant for tick j + 1.
     """
     acted = rows["source"] == Source.AGENT
     ticks, actions = rows["tick"][acted], rows["action"][acted]
@@ -376,7 +377,7 @@ def _disagreement(rows: Rows) -> float | None:
         return None
     first_use = rows["observed"][acted] + 1
     at = np.minimum(np.searchsorted(ticks, first_use), len(ticks) - 1)
-    known = ticks[at] == first_use
+    known = (ticks[at] == first_use) & (rows["position"][acted] == 0)
     return _mean((actions[at] != actions)[known])
 
 

@@ -64,7 +64,7 @@ class Run:
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,
-        action: Any = 0, slipped_ns: int = 0, reward: float = 0.0,
+        action: Any = 0, slipped_ns: int = 0, reward: float = 0.0, position: int = 0,
     ) -> None:
         """One tick, as the environment process runs it."""
         record, name = self.metrics.environment, source.name.lower()
@@ -73,7 +73,7 @@ class Run:
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
         write_row(
             self.ledger, tick, observed=observed, time_ns=time_ns, lateness_ns=late_ns,
-            reward=reward, source=source, action=action,
+            reward=reward, source=source, action=action, position=position,
         )
         self.clock.sleep_until(time_ns / NANO)
 

@@ -264,6 +264,14 @@ def test_the_least_possible_delay_is_no_disagreement(run: Run) -> None:
     assert run.figures().actions["disagreement"] == 0.0
 
 
+def test_later_actions_of_a_chunk_are_no_disagreement(run: Run) -> None:
+    """A chunk in which every action differs from the one before, all of them as chosen at once."""
+    run.begin()
+    for tick in range(20):
+        run.tick(tick, AGENT, tick - tick % 4 - 1, action=tick % 2, position=tick % 4)
+    assert run.figures().actions["disagreement"] == 0.0
+
+
 def test_default_ticks_are_inaction_and_no_disagreement(run: Run) -> None:
     run.begin()
     for tick in range(20):

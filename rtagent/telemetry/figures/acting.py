@@ -154,8 +154,9 @@ class Actions:
         "policy_state_lag_mean_ticks", names=("State lag, mean",),
         none="a policy that is not recurrent, or no state was carried along in the window")]
     disagreement: Annotated[float | None, Figure(
-        "How often the agent's action computed from a frame differs from the one that it executed "
-        "on the next tick, the first that could have used it; exploration included.", 0.3827, SHARE,
+        "How often the agent's action computed from a frame, of a chunk the first, differs from "
+        "the one that it executed on the next tick, the first that could have used it; exploration "
+        "included.", 0.3827, SHARE,
         "disagreement_ratio", names=("Disagreement",),
         none=f"{TOO_FEW}, or actions that are not discrete")]
 

@@ -52,6 +52,12 @@ def test_what_was_executed() -> None:
     assert found["clock.slips"] == 0
 
 
+def test_later_actions_of_a_chunk_are_not_compared() -> None:
+    one = view((AGENT, -1, 1), (AGENT, 0, 1), (AGENT, 0, 2), (AGENT, 0, 1), (AGENT, 3, 1))
+    one.rows["position"][:] = 0, 0, 1, 2, 0
+    assert of_rows(one, RATE_HZ)["actions.disagreement"] == 0.0
+
+
 def test_a_slip_is_a_due_time_that_jumps() -> None:
     one = view(*[(DEFAULT, -1, 0)] * 9)
     one.rows["time_ns"][5:] += 3 * PERIOD_NS
