@@ -16,6 +16,7 @@ from torch import nn
 
 from benchmarks.learning.dqn_sides import SIDES, DaemonUpdate, NaiveUpdate
 from benchmarks.learning.offline_learning import Offline, Update
+from benchmarks.results import half_interval
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
@@ -23,7 +24,8 @@ from rtagent.telemetry.learning_curve import moving_mean
 
 LAST_EPISODES = 20
 LEAST_P = 0.05
-RESAMPLES = 10_000
+LEAST_SEEDS = 4
+"""With fewer seeds a side, no difference is so large that the permutation test would find it."""
 LEARNERS: dict[str, Callable[[nn.Module, LearningConfig], Update]] = {
     "naive": NaiveUpdate,
     "ours": DaemonUpdate,
@@ -88,11 +90,12 @@ def learn(game: Game, seeds: int, ticks: int) -> Curves:
     return curves
 
 
-def interval(finals: npt.NDArray[np.float64], rng: np.random.Generator) -> tuple[float, float]:
-    """The 95 % interval of the mean over seeds, by bootstrap."""
-    means = rng.choice(finals, (RESAMPLES, len(finals))).mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+def interval(finals: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over seeds, by Student's t; None with a single seed."""
+    if len(finals) < 2:
+        return None
+    mean, half = float(finals.mean()), float(half_interval(finals))
+    return mean - half, mean + half
 
 
 def permutation_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
@@ -104,33 +107,36 @@ def permutation_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) 
     return float(np.mean(gaps >= abs(one.mean() - other.mean()) - 1e-9))
 
 
+def compared(curves: Curves) -> dict[str, Any]:
+    """Final returns and intervals of both sides, and whether they are alike; None if unknown."""
+    finals = {side: curves.finals(side) for side in SIDES}
+    bounds = {side: interval(finals[side]) for side in SIDES}
+    p = permutation_p(finals["naive"], finals["ours"])
+    known = [each for each in bounds.values() if each is not None]
+    overlap = max(low for low, _ in known) <= min(high for _, high in known) if known else None
+    enough = min(map(len, finals.values())) >= LEAST_SEEDS
+    return {
+        **{side: {"finals": finals[side].tolist(), "interval": bounds[side]} for side in SIDES},
+        "p": p, "alike": p >= LEAST_P and overlap if enough else None,
+    }
+
+
 def report_learning(games: dict[str, Curves], *, as_json: bool) -> bool:
-    """Compare and print the final returns; whether they are alike on every game."""
-    report: dict[str, Any] = {}
-    for name, curves in games.items():
-        rng = np.random.default_rng(0)
-        finals = {side: curves.finals(side) for side in SIDES}
-        bounds = {side: interval(finals[side], rng) for side in SIDES}
-        p = permutation_p(finals["naive"], finals["ours"])
-        overlap = (
-            max(low for low, _ in bounds.values()) <= min(high for _, high in bounds.values())
-        )
-        report[name] = {
-            **{side: {"finals": finals[side].tolist(), "interval": bounds[side]} for side in SIDES},
-            "p": p, "alike": p >= LEAST_P and overlap,
-        }
+    """Compare and print the final returns; whether no game is learned differently."""
+    report = {name: compared(curves) for name, curves in games.items()}
     if as_json:
         print(json.dumps(report, indent=2))
     else:
         print(f"{'':10}{'':8}{'mean':>8}{'95 % interval':>20}   final return of each seed")
         for name, row in report.items():
             for side in SIDES:
-                low, high = row[side]["interval"]
+                bounds = row[side]["interval"]
                 each = " ".join(f"{value:7.2f}" for value in row[side]["finals"])
-                mean, span = np.mean(row[side]["finals"]), f"{low:.2f} to {high:.2f}"
-                print(f"{name:10}{side:8}{mean:8.2f}{span:>20}   {each}")
-            print(f"{name:10}p = {row['p']:.2f}: {'alike' if row['alike'] else 'DIFFERENT'}")
-    return all(row["alike"] for row in report.values())
+                span = "unknown" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
+                print(f"{name:10}{side:8}{np.mean(row[side]['finals']):8.2f}{span:>20}   {each}")
+            said = {True: "alike", False: "DIFFERENT", None: "too few seeds to say"}
+            print(f"{name:10}p = {row['p']:.2f}: {said[row['alike']]}")
+    return all(row["alike"] is not False for row in report.values())
 
 
 def draw(games: dict[str, Curves], path: Path) -> None:
