@@ -17,11 +17,19 @@ Trial = Mapping[str, Any]
 
 
 class Point(NamedTuple):
-    """A mean over seeds, half of its 95 % interval (NaN with one seed), and the number of seeds."""
+    """A mean over the seeds in which a figure is known.
+
+    Attributes:
+        mean: over these.
+        half: of its 95 % interval; NaN with one seed.
+        seeds: their number.
+        unknown: trials that have ended, and in which it is not known.
+    """
 
     mean: float
     half: float
     seeds: int
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,20 +57,33 @@ class Results:
 
     def point(self, figure: str) -> Point | None:
         """The mean of a figure over the trials that have it; None if no trial has it."""
-        known = [
-            trial["figures"][figure] for trial in self.trials
-            if trial.get("figures", {}).get(figure) is not None
-        ]
+        said = [trial["figures"].get(figure) for trial in self.trials if "figures" in trial]
+        known = [value for value in said if value is not None]
         if not known:
             return None
-        return Point(float(np.mean(known)), float(half_interval(np.array(known))), len(known))
+        half = float(half_interval(np.array(known)))
+        return Point(float(np.mean(known)), half, len(known), len(said) - len(known))
 
-    def line(self, axes: Any, x: str, figure: str, **how: Any) -> None:
-        """Draw a figure against a parameter, with intervals."""
+    def line(
+        self, axes: Any, x: str, figure: str, *, known_to_all: bool = False, **how: Any
+    ) -> None:
+        """Draw a figure against a parameter, with intervals.
+
+        Args:
+            axes: to draw on.
+            x: the parameter.
+            figure: its name.
+            known_to_all: leave a point out where the figure is unknown in a trial, for those where
+                it is known are no fair sample.
+            how: options of Matplotlib's `errorbar`.
+        """
         found = {value: self.where(**{x: value}).point(figure) for value in self.values(x)}
-        points = {value: point for value, point in sorted(found.items()) if point is not None}
+        points = {
+            value: point for value, point in sorted(found.items())
+            if point is not None and not (known_to_all and point.unknown)
+        }
         if points:
-            means, halves, _ = zip(*points.values(), strict=True)
+            means, halves, *_ = zip(*points.values(), strict=True)
             how = {"fmt": "o-", "capsize": 2, "markersize": 4, **how}
             axes.errorbar(list(points), means, halves, **how)
 
@@ -84,7 +105,10 @@ class Results:
         ]
 
     def intervals(self) -> list[dict[str, Any]]:
-        """A row for each figure under each condition: mean, its 95 % interval, seeds, failures."""
+        """A row for each figure under each condition: mean, its 95 % interval, seeds, failures.
+
+        `unknown` says in how many trials a figure is unknown that is known in others.
+        """
         rows = []
         for params in {identity(trial, 0): trial["params"] for trial in self.trials}.values():
             here = Results([each for each in self.trials if each["params"] == params])
@@ -97,6 +121,7 @@ class Results:
                     alone = point.seeds < 2
                     row |= {"mean": point.mean, "low": "" if alone else low,
                             "high": "" if alone else high, "seeds": point.seeds}
+                    row |= {"unknown": point.unknown} if point.unknown else {}
                 rows.append({**row, "failed": len(here.failed)})
         return rows
 
@@ -108,6 +133,8 @@ class Results:
             text = "unknown" if "mean" not in row else f"{row['mean']:.4g}"
             if row.get("high", "") != "":
                 text += f" ± {row['high'] - row['mean']:.2g}"
+            if row.get("unknown"):
+                text += f" (unknown in {row['unknown']} of {row['unknown'] + row['seeds']})"
             shown = rows.setdefault(json.dumps(params), params)
             shown |= {row["figure"]: text} if row["figure"] else {}
             shown |= {"failed": row["failed"]} if row["failed"] else {}

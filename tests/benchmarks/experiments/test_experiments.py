@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from benchmarks.experiments import (
     discounting,
@@ -43,6 +45,26 @@ def test_acting_takes_as_many_processes_as_an_inference_has_ticks(
     found = processes_needed.run("simulated", "acting", mode, 0, time="virtual", ticks=ticks)
     assert found["formula"] == most
     assert ticks <= found["needed"] <= most
+
+
+def test_the_formula_for_measured_times_is_that_of_the_plan() -> None:
+    """Which leaves the slowest 1 % out: a single hold-up is no reason for another process."""
+    assert processes_needed.formula_of(np.array([0.8] * 399 + [3.0])) == 1
+    assert processes_needed.formula_of(np.full(10, 4.2)) == 5
+
+
+def test_seeds_that_found_a_number_do_not_stand_for_those_that_need_more() -> None:
+    results = Results([
+        {"params": {"ticks": ticks}, "seed": seed, "figures": {"needed": needed}}
+        for ticks, numbers in ((5, (7, 7, 7)), (10, (19, None, None)))
+        for seed, needed in enumerate(numbers)
+    ])
+    axes = Figure().subplots()
+    results.line(axes, "ticks", "needed", known_to_all=True)
+    assert list(axes.lines[0].get_xdata()) == [5]
+    told = {row["ticks"]: row.get("unknown", 0) for row in results.intervals()}
+    assert told == {5: 0, 10: 2}
+    assert [row["needed"] for row in results.means()] == ["7 ± 0", "19 (unknown in 2 of 3)"]
 
 
 def test_who_is_killed_is_restarted_half_a_second_later() -> None:
