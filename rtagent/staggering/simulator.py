@@ -129,7 +129,8 @@ class SimulationResult:
     Attributes:
         config: of the run.
         ticks: one record per tick.
-        actions: one record per registered action, in order of registration.
+        actions: one record per registered action, in order of registration, but those that might
+            have been executed after the end of the run.
     """
 
     config: SimulationConfig
@@ -238,11 +239,17 @@ class Simulation:
             ready = at + self.config.step_ticks * self.config.tick_seconds
             self._advance(ready)
             self._workers.publish(tick, ready - tick * self.config.tick_seconds)
-        actions = [
-            ActionRecord(deposit.registered_at, _answer_of(deposit) in self._store.executed)
-            for deposit in self._store.answers
-        ]
+        actions = []
+        for deposit in self._store.answers:
+            executed = _answer_of(deposit) in self._store.executed
+            if executed or self._is_over(deposit, records[-1]):
+                actions.append(ActionRecord(deposit.registered_at, executed))
         return SimulationResult(self.config, records, actions)
+
+    def _is_over(self, answer: Deposited, newest: TickRecord) -> bool:
+        """Whether no tick after the newest could execute an answer any more."""
+        ahead = answer.tick + self.config.chunk - 1 > newest.tick
+        return not ahead and answer.registered_at < newest.at
 
     # ---- what the workers do
 

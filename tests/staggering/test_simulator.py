@@ -68,6 +68,13 @@ def test_more_work_than_processes_can_do_shows_as_inaction(algorithm: str) -> No
     assert found["inaction_fraction"] == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_an_action_for_a_tick_after_the_end_is_not_called_overwritten(chunk: int) -> None:
+    result = run(chunk=chunk)
+    assert result.figures()["inaction_fraction"] == 0.0
+    assert result.figures()["overwritten_fraction"] == 0.0
+
+
 def test_strictly_one_action_per_tick_without_fill() -> None:
     options = {"processes": 8, "distribution": "outliers", "spread": 0.02}
     assert any(r.source == Source.REUSED for r in run(**options).ticks)
