@@ -1,6 +1,6 @@
 """Action chunks: ticks without an action, with too few processes for single actions.
 
-Two processes act; an inference takes 8 ticks on average, and 1 % of them take 10 times as long.
+Two processes act; an inference takes 8 ticks, and 1 % of them take 10 times as long.
 Each inference answers with one action, or with a chunk of the actions of 10 ticks. The first runs
 are in virtual time: also one in which a process is killed in the middle and does not come back, and
 one with a third process. Then the same runs in the whole daemon, where inference times are padded

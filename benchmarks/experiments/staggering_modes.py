@@ -1,8 +1,8 @@
 """Staggering modes under outliers, drift, steps and kills: inaction, delay and evenness.
 
 Our own experiment, in virtual time: the algorithms that run live, and those of Riemer et al.,
-Realtime Reinforcement Learning, as printed (`published-...`), with an inference time of 5 ticks on
-average, which something disturbs. The first quarter of a run is left out.
+Realtime Reinforcement Learning, as printed (`published-...`), with an inference time of 5 ticks,
+which something disturbs. The first quarter of a run is left out.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = SimulationConfig()
     add("--algorithm", help=f"one of {', '.join(ALGORITHMS)}; default: {defaults.algorithm}")
     add("--inference-ticks", type=float, metavar="X",
-        help=f"mean inference time, in ticks of a Game Boy ({defaults.inference_ticks:g})")
+        help=f"inference time, in ticks of a Game Boy ({defaults.inference_ticks:g}); its mean, "
+        "unless outliers, a drift or a step make it longer")
     add("--distribution", help=f"one of {', '.join(DISTRIBUTIONS)}; default: constant")
     add("--spread", type=float, metavar="S",
         help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "

@@ -126,8 +126,8 @@ class InferenceConfig(Section):
     injected_latency_ms: float = Field(
         0.0, ge=0.0, le=60_000.0, json_schema_extra=live("at the next inference")
     )
-    """Pads the inference time, forward pass included, to a value drawn around this mean: to study a
-    large or remote model on a small machine."""
+    """Pads the inference time, forward pass included, to a value drawn around this mean; of
+    outliers, to this time for all others. To study a large or remote model on a small machine."""
     injected_latency_distribution: Distribution = "constant"
     """Distribution of the injected latency."""
     injected_latency_spread: float = Field(0.0, ge=0.0, le=100.0)

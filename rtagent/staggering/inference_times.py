@@ -1,4 +1,7 @@
-"""Inference times of the simulator: distributions around a mean, and scripted slowdowns.
+"""Inference times of the simulator: distributions, and scripted slowdowns.
+
+The mean that is given is that of `constant`, `gauss` and `lognormal`. The others start from it, and
+the mean over a run is larger.
 
 | distribution | meaning of `spread` |
 |---|---|
@@ -59,7 +62,7 @@ class InferenceTimes:
     """Draws inference times.
 
     Args:
-        mean: seconds.
+        mean: seconds; see the module.
         distribution: one of `DISTRIBUTIONS`.
         spread: see the module.
         seconds: length of the run.

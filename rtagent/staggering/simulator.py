@@ -78,7 +78,8 @@ class SimulationConfig:
     Attributes:
         algorithm: a name of `register.ALGORITHMS`.
         processes: N.
-        inference_ticks: x, the mean inference time in ticks.
+        inference_ticks: x, the inference time in ticks: its mean, unless outliers, a drift or a
+            step make it longer.
         distribution, spread: see `inference_times`.
         seconds: length of the run.
         rate_hz: ticks per second.

@@ -236,7 +236,8 @@ class Inference:
         names=("Inference time, processes needed",),
         none=f"{NO_INFERENCE}, or an algorithm that does not stagger")]
     injected_latency_ms: Annotated[float, setting(
-        "Mean to which inference times are padded for study; 0: they are the machine's own.", 0.0,
+        "Mean to which inference times are padded for study, where some are outliers that of all "
+        "others; 0: they are the machine's own.", 0.0,
         MS, "inference_injected_latency_seconds", names=("injected",))]
     injected_latency_distribution: Annotated[str, setting(
         "How injected latency varies.", "constant")]
