@@ -237,8 +237,8 @@ def predictability(
 
     Args:
         world: its adapter can save the state.
-        mean_gap: ticks from one state to the next on the mean. They are random, so that they keep
-            no step with the world.
+        mean_gap: ticks from one state to the next on the mean, 1 at least. They are random, so that
+            they keep no step with the world.
         states: how many.
         clones: of each state.
         rng: of the gaps and the perturbations.
@@ -251,7 +251,7 @@ def predictability(
     adapter = world.adapter
     world.reset()
     while len(found) < states and go_on():
-        for _ in range(1 + int(rng.geometric(1.0 / max(1.0, mean_gap)))):
+        for _ in range(int(rng.geometric(1.0 / max(1.0, mean_gap)))):
             if world.step()[1]:
                 world.reset()
         saved, seen = adapter.save(), Counter[bytes]()

@@ -153,6 +153,22 @@ def test_predictability_is_the_share_of_the_usual_next_frame(
     assert expected - 0.15 <= found.minimum <= found.mean
 
 
+@pytest.mark.parametrize("gap", [1.0, 2.0, 8.0])
+def test_states_lie_as_far_apart_as_they_should(gap: float) -> None:
+    world = PausedWorld(adapter_of(TwoStates()), right_action, 0)
+    played = 0
+    step = world.step
+
+    def counted() -> tuple[float, bool]:
+        nonlocal played
+        played += 1
+        return step()
+
+    world.step = counted  # type: ignore[method-assign]
+    regret.predictability(world, gap, 400, 1, np.random.default_rng(1))
+    assert played / 400 == pytest.approx(gap, rel=0.15)
+
+
 def test_a_state_that_cannot_be_saved_is_refused_in_one_line() -> None:
     regret.check_cloning(adapter_of(TwoStates(0.5)), "two")
     for env, said in ((Locked(), "cannot be saved: cannot pickle"), (Elsewhere(), "second time")):
