@@ -45,7 +45,7 @@ from rtagent.evaluation.intervals import Estimate, jackknife
 from rtagent.evaluation.process import Values
 from rtagent.evaluation.regret import Episodes, PausedWorld
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
-from rtagent.memory.ledger import Rows
+from rtagent.memory.ledger import Ints, Rows
 from rtagent.memory.process_metrics import EPISODES
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint
@@ -184,7 +184,7 @@ class Measurement:
         self._rows: Rows = rows[: int(live.ticks[: self._count].sum())]
         self._delays = regret.recorded_delays(self._rows)
         self._worlds: dict[str, Episodes] = {"live": live}
-        self._matched = False
+        self._starts: list[list[bytes]] = []
         self._rewards = float(rows["reward"].min()), float(rows["reward"].max())
         self._predictability: regret.Predictability | None = None
 
@@ -196,7 +196,7 @@ class Measurement:
         if reference is not None:
             worlds.append(self._play("reference", reference))
         # Alike where a world's seed alone decides how its episodes begin.
-        self._matched = paused.starts[: self._count] == delayed.starts[: self._count]
+        self._starts = [paused.starts, delayed.starts]
         low, high = zip(self._rewards, *(each.rewards for each in worlds), strict=True)
         self._rewards = min(0.0, *low), max(0.0, *high)
 
@@ -235,10 +235,13 @@ class Measurement:
         if count < LEAST_EPISODES:
             raise UserError(f"ended before {LEAST_EPISODES} episodes were played in every world")
         worlds = {name: each.first(count) for name, each in self._worlds.items()}
-        inaction = float((self._rows["source"] == Source.DEFAULT).mean())
-        delays = self._delays
+        # Fewer than were played live, if the worlds that wait were ended early.
+        ticks = int(worlds["live"].ticks.sum())
+        inaction = float((self._rows["source"][:ticks] == Source.DEFAULT).mean())
+        delays = self._delays[:ticks]
+        paused, delayed = (each[:count] for each in self._starts)
         return {
-            "acting": "greedy", "episodes": count, "matched_starts": self._matched,
+            "acting": "greedy", "episodes": count, "matched_starts": paused == delayed,
             "rate_hz": self._adapter.rate_hz,
             "worlds": {
                 name: {**self._figures(each), "mean_ticks": float(each.ticks.mean()),
@@ -254,7 +257,7 @@ class Measurement:
                 name: self._figures(worlds[one], worlds[other]) if one in worlds else None
                 for name, (one, other) in DIFFERENCES.items()
             },
-            **self._bounds(inaction, worlds["live"]),
+            **self._bounds(inaction, delays, worlds["live"]),
         }
 
     def _figures(self, *worlds: Episodes) -> dict[str, Any]:
@@ -268,7 +271,7 @@ class Measurement:
         return {name: _with_interval(jackknife(_difference(figure), *samples))
                 for name, figure in per.items()}
 
-    def _bounds(self, inaction: float, live: Episodes) -> dict[str, Any]:
+    def _bounds(self, inaction: float, delays: Ints, live: Episodes) -> dict[str, Any]:
         """The bounds of Theorem 1, in reward per second; an unknown one is None."""
         seen, declared = self._rewards, self._adapter.reward_range
         if declared is not None and not declared[0] <= seen[0] <= seen[1] <= declared[1]:
@@ -279,7 +282,7 @@ class Measurement:
         per_second = (high - low) * self._adapter.rate_hz
         per_episode = float(live.ticks.mean()) / self._adapter.rate_hz
 
-        delay = partial(regret.delay_bound, self._delays, reward_range=per_second)
+        delay = partial(regret.delay_bound, delays, reward_range=per_second)
         bounds = {
             "delay": None if found is None else delay(found.minimum),
             "delay_at_mean_predictability": None if found is None else delay(found.mean),

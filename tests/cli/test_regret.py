@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from rich.progress import Progress
 
+from rtagent.cli.regret import Measurement
+from rtagent.config import EnvConfig
+from rtagent.config_sources import parse_config
+from rtagent.env.adapter import Adapter
+from rtagent.memory.ledger import row_dtype
+from rtagent.staggering.arbiter import Source
 from tests.cli.conftest import Refused, Run
+from tests.conftest import make_blueprint
 from tests.trained import leave_checkpoint
 
 CARTPOLE = ("env.id=CartPole-v1", "policy.width=1", "env.rate_hz=200")
@@ -38,6 +50,53 @@ def test_three_worlds_and_their_differences(run: Run, tmp_path: Path) -> None:
     assert found["bounds"]["delay"]["per_second"] == 0.0
     assert found["live"]["delay_ticks"]["mean"] >= 1.0
     assert picture.stat().st_size > 1000
+
+
+class Stays(gym.Env[Any, Any]):
+    """Three ticks of 1 in an episode, whatever is done."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata = MappingProxyType({"render_fps": 20})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.left = 3
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played() -> None:
+    rows = np.zeros(12, row_dtype(make_blueprint()))
+    rows["tick"] = np.arange(12)
+    rows["observed"] = rows["tick"] - 1
+    rows["reward"], rows["flags"][2::3] = 1.0, 1
+    rows["source"] = Source.AGENT
+    # Of the four live episodes only the last ones knew inaction and old frames.
+    rows["source"][9:] = Source.DEFAULT
+    rows["observed"][6:9] -= 4
+    asked = count()
+
+    class Stop:
+        """Ctrl-C in the third episode of the second world that waits."""
+
+        @property
+        def received(self) -> bool:
+            return next(asked) >= 12 + 7
+
+    config = parse_config({"env": {"id": "CartPole-v1"}})
+    with Progress(disable=True) as progress:
+        measured = Measurement(
+            Adapter(Stays(), EnvConfig()), config, rows, 4, Stop(), progress,  # type: ignore[arg-type]
+        )
+        measured.play(lambda _: np.zeros(2, np.float32), None)
+    found = measured.result()
+    assert found["episodes"] == 2
+    assert found["matched_starts"]
+    assert found["live"]["inaction_fraction"] == 0.0
+    assert found["live"]["delay_ticks"]["max"] == 1
 
 
 def test_what_cannot_be_measured_is_one_line(refused: Refused, tmp_path: Path) -> None:
