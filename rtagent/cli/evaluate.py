@@ -31,7 +31,7 @@ from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
-from rtagent.evaluation.process import Evaluator, Played, seed_of
+from rtagent.evaluation.process import LONGEST_EPISODE_S, Evaluator, Played, seed_of
 from rtagent.evaluation.regret import live_episodes
 from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, playing
 from rtagent.memory.ledger import Rows
@@ -205,9 +205,12 @@ def summary(
 
 
 def _print(result: dict[str, Any], video: Path | None) -> None:
+    cut = result["unfinished"]
     rows = {
         "world": result["world"],
-        "episodes": f"{result['episodes']}, {result['mean_ticks']:.0f} ticks on the mean",
+        "episodes": f"{result['episodes']}, {result['mean_ticks']:.0f} ticks on the mean"
+        + (f"; {cut} did not end, and {'was' if cut == 1 else 'were'} cut after "
+           f"{LONGEST_EPISODE_S:.0f} s" if cut else ""),
         "mean return": f"{result['mean_return']:.2f}, standard error "
         f"{known(result['standard_error'], '{:.2f}')}",
         "median, least, best": f"{result['median_return']:.2f}, {result['least_return']:.2f}, "

@@ -35,7 +35,7 @@ CHECKED_TICKS = 30
 
 
 class Episodes(NamedTuple):
-    """Episodes that were played to their end.
+    """Episodes that were played to their end, or in a world that waits for `LONGEST_EPISODE_S`.
 
     Attributes:
         returns: (n,) undiscounted.

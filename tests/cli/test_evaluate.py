@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rtagent.cli.evaluate import follow_ledger, state_dir_with
+from rtagent.cli.evaluate import _print, follow_ledger, state_dir_with, summary
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -45,6 +45,22 @@ def test_a_table_for_people(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert "CartPole-v1, after 7 updates" in out
     assert "standard error unknown" in out
+
+
+@pytest.mark.parametrize(("cut", "said"), [
+    (0, ""), (1, "1 did not end, and was cut after 600 s"), (2, "2 did not end, and were cut"),
+])
+def test_episodes_that_did_not_end_are_told(
+    capsys: pytest.CaptureFixture[str], cut: int, said: str
+) -> None:
+    episodes = [Played(1.0, 36_000, ended=index >= cut) for index in range(3)]
+    saved: Any = SimpleNamespace(
+        counters=SimpleNamespace(updates=7), signature=SimpleNamespace(environment="world")
+    )
+    _print(summary(Path("checkpoint"), saved, episodes, {}), None)
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    assert ("did not end" in out) == bool(cut)
 
 
 def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
