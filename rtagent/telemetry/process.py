@@ -162,7 +162,13 @@ class Recorder:
     # ---- ticks and times
 
     def _ns_of(self, tick: int) -> float:
-        """When a tick was due, on the monotonic clock."""
+        """When a tick was due, on the monotonic clock.
+
+        By its row, for a clock that has slipped since then says when it would be due now.
+        """
+        row = self._world.ledger.row(tick)
+        if row is not None:
+            return float(int(row["time_ns"]) - int(row["lateness_ns"]))
         record = self._world.metrics.environment
         since = (tick - record.anchor_tick) / self._world.blueprint.rate_hz
         return record.anchor_ns + since * NANO
@@ -176,9 +182,10 @@ class Recorder:
 
     def _seconds(self, episode: Any) -> float:
         """Seconds from the first tick of the run to the end of an episode."""
-        slipped = self._world.metrics.environment.slipped_ns / NANO
-        ticks = int(episode["end_tick"]) - self._world.first_tick
-        return slipped + ticks / self._world.blueprint.rate_hz
+        record = self._world.metrics.environment
+        before = (record.anchor_tick - self._world.first_tick) / self._world.blueprint.rate_hz
+        first_ns = record.anchor_ns - record.slipped_ns - before * NANO
+        return (self._ns_of(int(episode["end_tick"])) - first_ns) / NANO
 
     def _wall_time_of(self, ns: float) -> float:
         return self._wall_time() - (self._clock.now() - ns / NANO)

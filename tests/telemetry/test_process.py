@@ -23,6 +23,7 @@ from rtagent.telemetry import process as recorders
 from rtagent.telemetry.learning_curve import read_episodes
 from rtagent.telemetry.process import EPISODES_HEAD, PERIOD_S, Recorder, mend_table, scalars
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 NOON = 1_700_000_000.0
 """Time of day, seconds since 1970, when the virtual clock shows 0."""
@@ -98,6 +99,22 @@ def test_seconds_count_what_the_clock_slipped(run: Run) -> None:
     run.episode(60, 0.0)
     run.recorder.record()
     assert float(run.table[0]["seconds"]) == pytest.approx(5.0)
+
+
+def test_an_episode_that_ended_before_a_slip_is_not_moved_by_it(run: Run) -> None:
+    run.world.ledger.begin(0, 0)
+    for tick in range(61):
+        due_ns = int(100e9 + tick * 1e9 / 60)
+        write_row(run.world.ledger, tick, time_ns=due_ns + 7, lateness_ns=7)
+    run.episode(60, 0.0)
+    record = run.world.metrics.environment
+    record.anchor_tick, record.anchor_ns, record.slipped_ns = 61, int(106e9 + 1e9 / 60), int(5e9)
+    run.clock.advance(10.0)
+    run.recorder.record()
+    assert float(run.table[0]["seconds"]) == pytest.approx(1.0, abs=2e-3)
+    found = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
+    found.Reload()
+    assert found.Scalars("episode/return")[0].wall_time == pytest.approx(NOON + 101.0, abs=2e-3)
 
 
 def test_figures_are_written_where_they_have_changed(run: Run) -> None:
