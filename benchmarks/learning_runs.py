@@ -13,10 +13,12 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 import rtagent
+from rtagent.clock import NANO
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 
 if TYPE_CHECKING:
+    from rtagent.memory.world import World
     from rtagent.virtual import VirtualRun
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -49,7 +51,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             time.sleep(min(every_s, max(0.0, end - time.monotonic())))
             world = runtime.world
             recent, seen = world.metrics.environment.episodes.since(seen)
-            episodes += timed(recent, world.first_tick, world.blueprint.tick_seconds)
+            episodes += timed(recent, world)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
@@ -75,17 +77,20 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
     }
 
 
-def timed(
-    recent: NDArray[np.void], first_tick: int, tick_seconds: float
-) -> list[tuple[float, float]]:
-    """End, in seconds since the run began, and return of each episode.
+def timed(recent: NDArray[np.void], world: World) -> list[tuple[float, float]]:
+    """End, in seconds since the run's first tick was due, and return of each episode.
+
+    By the rows of the ledger, so that a slip of the clock counts. Of an episode whose row is gone,
+    by the number of its last tick, as if the clock had never slipped.
 
     Args:
         recent: episodes as the environment's record has them.
-        first_tick: first tick of the run; it is not 0 where the replay held ticks before.
-        tick_seconds: length of a tick.
+        world: of the run; its first tick is not 0 where the replay held ticks before.
     """
-    seconds = (recent["end_tick"] - first_tick) * tick_seconds
+    rows, whole = world.ledger.at(recent["end_tick"])
+    due_ns = rows["time_ns"] - rows["lateness_ns"] - world.metrics.environment.first_due_ns
+    planned = (recent["end_tick"] - world.first_tick) * world.blueprint.tick_seconds
+    seconds = np.where(whole, due_ns / NANO, planned)
     return list(zip(seconds.tolist(), recent["return"].tolist(), strict=True))
 
 
