@@ -14,7 +14,8 @@ time.
 
 The second call compares learning curves instead, game by game, in virtual time: the final returns
 (mean of the last 20 episodes) of the seeds of both sides, with the interval of their mean
-(Student's t, 95 %) and a permutation test, which needs four seeds. `starfall` takes about a quarter of an hour per seed.
+(Student's t, 95 %) and a permutation test, which needs four seeds. `starfall` takes about a quarter
+of an hour per seed.
 """
 
 from __future__ import annotations
