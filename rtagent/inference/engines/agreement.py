@@ -31,7 +31,7 @@ def recent_observations(frames: FrameRing, count: int) -> list[npt.NDArray[Any]]
         `count` observations, each (stack, ...); fewer where the ring has fewer frames, or where
         some are overwritten meanwhile.
     """
-    newest, held = frames.newest, frames.newest - frames.floor + 1
+    newest, held = frames.newest, frames.newest - frames.oldest + 1
     count = min(count, held)
     # With enough frames only the newer half is used: the oldest slots are written over next.
     stride = max(1, min(STRIDE, held // (2 * max(1, count))))

@@ -133,6 +133,12 @@ def test_a_ring_that_keeps_fewer_frames_has_all_of_them_compared() -> None:
     assert bench.choice.compared == FRAMES - 2 - 3
 
 
+def test_however_long_it_runs_a_small_ring_has_enough_frames_to_compare() -> None:
+    bench = Bench("openvino", 1000)
+    assert bench.step()
+    assert bench.choice.compared == FRAMES
+
+
 def test_a_snapshot_that_does_not_agree_is_not_used_and_told_once(bench: Bench) -> None:
     bench.step()
     bench.choice.agreement = 0.9
