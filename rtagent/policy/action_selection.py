@@ -36,9 +36,11 @@ class Explorer(ABC):
         outputs: length of an answer.
         log_probability: logarithm of the probability with which a policy that gives its actions
             probabilities drew the last action; 0 of other policies.
+        excludes: whether an answer may have -inf for some actions, which then are never taken.
     """
 
     log_probability = 0.0
+    excludes = False
 
     def __init__(self, outputs: int, seed: int, policy: PolicyConfig) -> None:
         self.outputs = outputs
@@ -146,6 +148,7 @@ class CategoricalExplorer(Explorer):
     probabilities, and those of a held draw would depend on what the earlier ticks have led to.
     """
 
+    excludes = True
     _drawn: float | None = None
 
     def decide(self, tick: int, rate: float) -> None:

@@ -121,6 +121,25 @@ def test_a_policy_s_probability_travels_with_its_action(bench: Bench) -> None:
         assert value == pytest.approx(np.log([0.2, 0.7, 0.1][action]), abs=1e-5)
 
 
+def test_a_policy_may_exclude_actions(bench: Bench) -> None:
+    """As it may while it learns: by a logit of -inf."""
+    bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
+    bench.policy.answers = np.float32([0.0, -np.inf, 1.0])
+    taken = set()
+    for frame in range(12):
+        bench.show(frame)
+        bench.follow(Infer(frame), Deposit(frame + 1, frame))
+        bench.stopping = False
+        (found,) = bench.slots.at(frame + 1)
+        taken.add(found.action)
+        assert np.isfinite(found.log_probability)
+    assert taken == {0, 2}
+    for wrong in ([-np.inf] * 3, [0.0, np.nan, 1.0], [0.0, -np.inf, np.inf]):
+        bench.policy.answers = np.array(wrong, np.float32)
+        with pytest.raises(FloatingPointError, match="to frame 11"):
+            bench.follow(Infer(11))
+
+
 def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
     bench = steered(monkeypatch, box)
