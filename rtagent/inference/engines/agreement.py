@@ -43,7 +43,9 @@ def recent_observations(frames: FrameRing, count: int) -> list[npt.NDArray[Any]]
     return found
 
 
-def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]) -> float:
+def agreement(
+    expected: Answers, found: Answers, action_space: spaces.Space[Any], *, draws: bool = False
+) -> float:
     """Share of answers that mean the same action, 0 to 1.
 
     Args:
@@ -51,10 +53,15 @@ def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]
         found: answers of the engine to the same observations.
         action_space: Discrete: the largest value decides; else each component may differ by
             `TOLERANCE` of its range, and of a random actor the mean and the deviation may.
+        draws: whether discrete actions are drawn from the probabilities that the answers mean as
+            logits; then it is the expected share of draws that give the same action.
     """
     first, second = np.array(expected), np.array(found)
-    if not np.isfinite(second).all():
+    # Logits of -inf exclude actions; the largest one is a number unless there is none, or a nan.
+    if not np.isfinite(second.max(axis=1) if draws else second).all():
         return 0.0
+    if draws:
+        return float(_drawn_alike(first, second).mean())
     if isinstance(action_space, spaces.Discrete):
         return float((first.argmax(axis=1) == second.argmax(axis=1)).mean())
     assert isinstance(action_space, spaces.Box)
@@ -65,6 +72,28 @@ def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]
         span = np.maximum(span, np.finfo(np.float32).eps * np.maximum(np.abs(low), 1.0))
         near = np.abs(first - second) <= TOLERANCE * span
     return float(near.all(axis=1).mean())
+
+
+def _drawn_alike(
+    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
+    """For each frame, the share of draws that give the same action by both logits.
+
+    A draw is a number in [0, 1); each action has an interval of them, see `CategoricalExplorer`.
+    """
+    lower, upper = zip(*map(_intervals, (first, second)), strict=True)
+    shared = np.minimum(*upper) - np.maximum(*lower)
+    alike: npt.NDArray[np.float64] = shared.clip(0.0).sum(axis=1)
+    return alike
+
+
+def _intervals(
+    logits: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Where the interval of each action begins and ends."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    upper = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+    return np.concatenate([np.zeros_like(upper[:, :1]), upper[:, :-1]], axis=1), upper
 
 
 def _drawn_from(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -51,6 +51,7 @@ class Choice:
         tell: called with a kind of event and its details.
         go_on: called before each inference; raises to end the work.
         cpu_s: CPU seconds of this process so far.
+        draws: whether the policy draws discrete actions, see `agreement`.
 
     Attributes:
         refused: models of the newest snapshot that do not agree often enough.
@@ -60,12 +61,13 @@ class Choice:
         self, engines: dict[str, Engine], candidates: Sequence[Candidate], network: Traceable,
         action_space: spaces.Space[Any], threshold: float, must_beat: float | None,
         tell: Callable[..., None], go_on: Callable[[], None],
-        cpu_s: Callable[[], float] = time.process_time,
+        cpu_s: Callable[[], float] = time.process_time, *, draws: bool = False,
     ) -> None:
         self._engines, self._left = engines, list(candidates)
         self._network, self._action_space = network, action_space
         self._threshold, self.must_beat = threshold, must_beat
         self._tell, self._go_on, self._cpu_s = tell, go_on, cpu_s
+        self._draws = draws
         self._templates: dict[str, Template] = {}
         self._seconds: dict[Candidate, float] = {}
         self.refused: list[Converted] = []
@@ -97,7 +99,7 @@ class Choice:
             for observation in observations:
                 self._go_on()
                 answers.append(answer(observation))
-            share = agreement(expected, answers, self._action_space)
+            share = agreement(expected, answers, self._action_space, draws=self._draws)
             converted = Converted(candidate, model, share)
             if share >= self._threshold:
                 return converted

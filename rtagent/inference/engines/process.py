@@ -27,6 +27,7 @@ from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.heads import PolicyHead
 from rtagent.policy.networks import head_of, support_of
 from rtagent.processes.scheduling import prefer_acting, step_back
 from rtagent.processes.worker import Leaving, WorkerContext
@@ -169,6 +170,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
         choice = Choice(
             engines, list(candidates(config.policy, engines)), network, blueprint.action_space,
             config.policy.engine_agreement, None, context.event, partial(go_on, context),
+            draws=isinstance(head, PolicyHead),
         )
         if config.policy.engine == "auto":
             acting = ActingPolicy(config.policy, *spaces, head, blueprint.precision)

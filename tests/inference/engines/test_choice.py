@@ -168,3 +168,26 @@ def test_agreement_of_a_random_actor() -> None:
     first = [np.array([0.0, -1.0])] * 4
     near = [np.array(each) for each in ([0.019, -1.0], [0.03, -1.0], [0.0, -0.96], [0.0, -0.9])]
     assert agreement(first, near, box) == 0.5
+
+
+def test_agreement_of_a_policy_that_draws_its_actions() -> None:
+    """The share of draws for which both distributions give the same action."""
+
+    def share(*chances: list[float]) -> float:
+        first, second = ([np.log(np.array(each))] for each in chances)
+        return agreement(first, second, ACTIONS, draws=True)
+
+    assert share([0.5, 0.3, 0.2], [0.5, 0.3, 0.2]) == pytest.approx(1.0)
+    # The likeliest action is the same, and one of five draws is another one.
+    assert share([0.5, 0.3, 0.2], [0.7, 0.1, 0.2]) == pytest.approx(0.8)
+    # The likeliest one differs, and hardly any draw does.
+    assert share([0.334, 0.333, 0.333], [0.333, 0.334, 0.333]) == pytest.approx(0.999)
+    # A number is drawn, and the intervals of the actions have moved.
+    assert share([0.4, 0.2, 0.4], [0.2, 0.4, 0.4]) == pytest.approx(0.8)
+    assert share([0.4, 0.2, 0.4], [0.4, 0.4, 0.2]) == pytest.approx(0.8)
+    assert share([0.2, 0.4, 0.4], [0.4, 0.4, 0.2]) == pytest.approx(0.6)
+    assert agreement([np.zeros(3)], [np.array([0.0, np.nan, 0.0])], ACTIONS, draws=True) == 0.0
+    excluding = [np.array([0.0, 0.0, -np.inf])]
+    assert agreement(excluding, excluding, ACTIONS, draws=True) == pytest.approx(1.0)
+    assert agreement([np.zeros(3)], excluding, ACTIONS, draws=True) == pytest.approx(0.5)
+    assert agreement([np.zeros(3)], [np.full(3, -np.inf)], ACTIONS, draws=True) == 0.0
