@@ -194,18 +194,21 @@ class Learner:
         self._update.refresh()
         self._precision.follow()
         size = self._learning.update_size
-        while True:
-            try:
-                needed = self._memory.measure(size)
-                break
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or size == 1:
-                    raise
-                self._note_out_of_memory(size)
-                size //= 2
+        while (needed := self._measured(size)) is None:
+            self._note_out_of_memory(size)
+            size //= 2
         with self._turns.hold():
             self._keeper.note_base(needed, size)
         self._context.beat()
+
+    def _measured(self, size: int) -> int | None:
+        """The bytes that learning from batches of a size needs; None if they cannot be had."""
+        try:
+            return self._memory.measure(size)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or size == 1:
+                raise
+        return None
 
     def _measure_batch(self, size: int) -> int:
         """The bytes that learning from batches of a size needs, beyond what the process has."""
@@ -243,29 +246,36 @@ class Learner:
         """The gradient of a batch, if it is time for an update and a batch is ready."""
         if not self._may_update():
             return None
-        size, clock = self._keeper.batch_size(self._context.desired), self._context.clock
+        size = self._keeper.batch_size(self._context.desired)
         try:
-            self._release_after(size)
-            # Before the prefetcher is asked for a larger batch than it has memory for.
-            self._memory.require(size)
-            self._precision.agree(size)
-            self._place(size)
-            batch = self._take(size)
-            progress = None if batch is None else self._update.refresh()
-            if batch is None or progress is None:
-                return None
-            self._placing.begin(size)
-            started = clock.now()
-            gradient = self._update.compute(batch, progress.updates)
-            taken_s = clock.now() - started
-            self._placing.end(taken_s)
+            return self._compute(size)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or size == 1:
                 raise
+            # No other batch may be made while the memory of this one is given up.
             self._prefetcher.close()
-            self._note_out_of_memory(size)
-            self._prefetcher = self._new_prefetcher()
+        # Only now, for the error held what the failed update had allocated.
+        self._note_out_of_memory(size)
+        self._prefetcher = self._new_prefetcher()
+        return None
+
+    def _compute(self, size: int) -> Computed | None:
+        """The gradient of a batch of a size, if one is ready."""
+        clock = self._context.clock
+        self._release_after(size)
+        # Before the prefetcher is asked for a larger batch than it has memory for.
+        self._memory.require(size)
+        self._precision.agree(size)
+        self._place(size)
+        batch = self._take(size)
+        progress = None if batch is None else self._update.refresh()
+        if batch is None or progress is None:
             return None
+        self._placing.begin(size)
+        started = clock.now()
+        gradient = self._update.compute(batch, progress.updates)
+        taken_s = clock.now() - started
+        self._placing.end(taken_s)
         return Computed(batch, gradient, taken_s)
 
     def apply(self, computed: Computed) -> bool:

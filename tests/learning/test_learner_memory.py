@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -66,6 +68,34 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, limit_batches: Limit)
     assert [each["next_batch_size"] for each in run.events_of("out_of_memory")] == [8, 4, 2]
     # What is safe grows again, slowly.
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+@pytest.mark.parametrize("when", ["measured", "learned"])
+def test_what_a_failed_update_had_is_free_when_memory_is_given_back(
+    when: str, prefetch: int, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(batch_size=16, prefetch=prefetch)
+    compute = learner.SharedUpdate.compute
+    had: list[weakref.ref[torch.Tensor]] = []
+    left: list[int] = []
+
+    def failing(self: Any, batch: Any, updates: int, *, whole: bool = False) -> Any:
+        if len(batch.actions) > 8 and whole == (when == "measured"):
+            half_done = torch.empty(1)
+            had.extend(weakref.ref(each) for each in (half_done, batch.observations))
+            raise MemoryError
+        return compute(self, batch, updates, whole=whole)
+
+    def note() -> None:
+        gc.collect()
+        left.append(sum(each() is not None for each in had))
+
+    monkeypatch.setattr(learner.SharedUpdate, "compute", failing)
+    monkeypatch.setattr(learner, "release", note)
+    run.learn(2)
+    assert len(had) == 2
+    assert left == [0]
 
 
 def test_a_rollout_of_a2c_that_does_not_fit_is_halved(start: Start, limit_batches: Limit) -> None:

@@ -93,12 +93,16 @@ class Prefetcher:
             return batch
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and give up the memory of all batches."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self._free.clear()
+        self._ready.clear()
+        # An error that the thread has failed with holds what the thread had allocated.
+        self._held = self._error = None
 
     def _drop_other_sizes(self) -> None:
         """Drop the ready batches whose size is not wanted any more."""
