@@ -47,7 +47,21 @@ def release() -> None:
     if trim is not None:
         trim(0)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        # What a failed update has begun may still read memory that is free by now.
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()
+        _release_pinned()
+
+
+def _release_pinned() -> None:
+    """Give back pinned memory of the host, which torch keeps in a cache of its own.
+
+    torch has a public function for it only since 2.13, and none before 2.5.
+    """
+    release = getattr(torch.accelerator, "empty_host_cache", None)
+    release = release or getattr(torch._C, "_host_emptyCache", None)
+    if release is not None:
+        release()
 
 
 def ask_for(count: int) -> None:

@@ -120,6 +120,25 @@ def test_release_gives_back_what_malloc_keeps() -> None:
     assert full - resident() > SIZE // 2
 
 
+@pytest.mark.parametrize("public", [True, False])
+def test_release_gives_back_pinned_memory_too(
+    public: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch keeps it in a cache of its own, apart from that of the GPU's memory."""
+    emptied: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: emptied.append("waited"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("device"))
+    if public:
+        owner, name = torch.accelerator, "empty_host_cache"
+    else:
+        owner, name = torch._C, "_host_emptyCache"
+        monkeypatch.delattr(torch.accelerator, "empty_host_cache", raising=False)
+    monkeypatch.setattr(owner, name, lambda: emptied.append("host"), raising=False)
+    release()
+    assert emptied == ["waited", "device", "host"]
+
+
 def faults_of_large_tensors(pipe: Connection) -> None:
     """Page faults of using 40 MiB again and again, before and after; memory that is given back."""
 
