@@ -105,14 +105,17 @@ def _can_be_split(layer: nn.Module, users: Counter[int]) -> bool:
 
 
 def _has_its_own(layer: nn.Conv2d | nn.Linear, users: Counter[int]) -> bool:
-    """Whether a layer's weights are parameters of its own, and of no other layer.
+    """Whether a layer's weights are parameters of its own, and of no other layer, and learn alike.
 
     A weight that a hook computes, as `weight_norm` does, passes its gradient on to the parameters
     that it was computed from. And two threads would add to the gradient of a shared weight at once.
+    The two gradients of a layer are computed together, so a weight without its bias, or the other
+    way round, is left to torch.
     """
     own = {id(each) for each in layer.parameters(recurse=False)}
     weights = [each for each in (layer.weight, layer.bias) if each is not None]
-    return all(id(each) in own and users[id(each)] == 1 for each in weights)
+    alike = len({each.requires_grad for each in weights}) == 1
+    return alike and all(id(each) in own and users[id(each)] == 1 for each in weights)
 
 
 def _forward(name: str, layer: Any, runner: StepRunner) -> Callable[[Tensor], Tensor]:

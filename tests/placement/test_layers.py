@@ -61,3 +61,13 @@ def test_a_weight_that_is_computed_keeps_its_gradient(
 def test_layers_that_share_a_weight_are_left_to_torch() -> None:
     # Two threads that add to one gradient would lose additions.
     assert SplitLayers(_Tied(), InTurn()).names == ("last",)
+
+
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_a_layer_of_which_a_part_does_not_learn_is_left_to_torch(part: str) -> None:
+    network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 2))
+    getattr(network[2], part).requires_grad_(False)
+    expected = _gradients(network)
+    assert SplitLayers(network, InTurn()).names == ("0", "3")
+    for name, gradient in _gradients(network).items():
+        assert (gradient is None) == (expected[name] is None), name
