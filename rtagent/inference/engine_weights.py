@@ -81,7 +81,11 @@ class OpeningThread:
         while True:
             self._asked.wait()
             self._asked.clear()
-            found = self._models.read()
+            try:
+                found = self._models.read()
+            except MemoryError:
+                # For the copy of a model; there may be some for the next one.
+                continue
             if found is not None:
                 self._opened.append(self._open_one(*found))
 

@@ -181,6 +181,30 @@ def test_the_thread_opens_what_is_published(bench: Bench) -> None:
     assert (opened[2].answer, opened[2].error, opened[2].info.version) == (None, None, 3)
 
 
+def test_a_model_for_which_there_is_no_memory_is_not_the_last_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+    read = bench.models.read
+
+    def refuse_once() -> Any:
+        if refused:
+            return read()
+        refused.append(1)
+        raise MemoryError
+
+    monkeypatch.setattr(bench.models, "read", refuse_once)
+    thread = OpeningThread(bench.models, lambda info, model: lambda seen: model)
+    for version in (1, 2):
+        bench.models.publish(np.ones(4, np.uint8), ModelInfo(version, 0, 1, 0, 0))
+        thread.ask()
+        eventually(lambda: refused, "the first one is refused")
+    taken: list[Opened | None] = []
+    eventually(lambda: taken.append(thread.take()) or taken[-1], "the next one is opened")
+    assert taken[-1] is not None
+    assert taken[-1].info.version == 2
+
+
 @pytest.mark.parametrize("line", range(4))
 def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
     bench: Bench, line: int
