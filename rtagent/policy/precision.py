@@ -33,7 +33,8 @@ def acting_precision(
 
     Args:
         policy: its precision decides, unless it is `auto`, or `int8`, which only engines have. Then
-            the resnet is measured, and every other network acts in float32.
+            the resnet is measured, and every other network acts in float32, as do all on a GPU:
+            what is faster on the CPU need not be faster there, nor possible.
         network: in float32, on the CPU.
         inputs: a batch of one.
         now: time in seconds; by default CPU time of the thread, which other processes do not
@@ -41,7 +42,7 @@ def acting_precision(
     """
     if policy.precision == "bfloat16":
         return "bfloat16"
-    if policy.precision == "float32" or not isinstance(network, ResNet):
+    if policy.precision == "float32" or policy.device != "cpu" or not isinstance(network, ResNet):
         return "float32"
     full = channels_last(copy.deepcopy(network))
     low = channels_last(copy.deepcopy(network).to(torch.bfloat16))

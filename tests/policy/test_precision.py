@@ -40,14 +40,17 @@ def test_a_lower_precision_must_be_worth_it(
 
 
 @pytest.mark.parametrize(
-    ("network", "wanted", "chosen"),
+    ("network", "wanted", "device", "chosen"),
     [
-        ("resnet", "float32", "float32"), ("resnet", "bfloat16", "bfloat16"),
-        ("nature", "auto", "float32"), ("nature", "bfloat16", "bfloat16"),
+        ("resnet", "float32", "cpu", "float32"), ("resnet", "bfloat16", "cpu", "bfloat16"),
+        ("nature", "auto", "cpu", "float32"), ("nature", "bfloat16", "cpu", "bfloat16"),
+        ("resnet", "auto", "cuda:1", "float32"), ("resnet", "bfloat16", "cuda", "bfloat16"),
     ],
 )
-def test_only_the_resnet_is_measured(network: Any, wanted: Any, chosen: str) -> None:
-    policy = PolicyConfig(network=network, precision=wanted)
+def test_only_the_resnet_is_measured_and_only_for_the_processor(
+    network: Any, wanted: Any, device: str, chosen: str
+) -> None:
+    policy = PolicyConfig(network=network, precision=wanted, device=device)
 
     def now() -> float:
         raise AssertionError("measured")
