@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 import rtagent
 from benchmarks.command import command_line
 from benchmarks.comparison import side_by_side
-from benchmarks.learning.offline_learning import blueprint_of
 from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
 from rtagent.config import Config
@@ -39,6 +38,7 @@ from rtagent.env.donkey.scenes import SCENES
 from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.track import HALF_WIDTH, Track
 from rtagent.errors import UserError
+from rtagent.evaluation.probe import world_of
 from rtagent.evaluation.process import Evaluator, Values, seed_of
 from rtagent.learning.state import restore_network
 from rtagent.policy.acting import ActingPolicy
@@ -209,7 +209,7 @@ def baselines(config: Config, drives: int) -> dict[str, Rows]:
 def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
     """The greedy policy of a checkpoint."""
     torch.set_num_threads(1)
-    spaces = blueprint_of(adapter).observation_space, adapter.action_space
+    spaces = world_of(adapter).observation_space, adapter.action_space
     learned = build_learned(config.policy, *spaces, config.learning)
     restore_network(learned, checkpoint.load(path))
     part = acting_part(learned)

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import nn
@@ -35,10 +34,10 @@ from benchmarks.learning.local_update import LocalUpdate, UpdateResult
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config
-from rtagent.env.adapter import Adapter, Step, open_environment
+from rtagent.env.adapter import Step, open_environment
+from rtagent.evaluation.probe import world_of
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.policy import exploration, networks
@@ -46,27 +45,6 @@ from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.staggering.arbiter import Source
-
-
-def blueprint_of(adapter: Adapter) -> Blueprint:
-    """The shapes of an environment, as a run would know them."""
-    low, high = (0, 255) if adapter.frame_dtype == "uint8" else (-np.inf, np.inf)
-    shape = (adapter.frame_stack, *adapter.frame_shape)
-    return Blueprint(
-        rate_hz=adapter.rate_hz,
-        frame_shape=adapter.frame_shape,
-        frame_dtype=adapter.frame_dtype,
-        frame_stack=adapter.frame_stack,
-        observation_space=gym.spaces.Box(low, high, shape, np.dtype(adapter.frame_dtype).type),
-        action_space=adapter.action_space,
-        action_shape=adapter.action_shape,
-        action_dtype=adapter.action_dtype,
-        action_meanings=adapter.action_meanings,
-        noop_action=adapter.noop_action,
-        network="",
-        tensors=(),
-        screen=adapter.screen,
-    )
 
 
 class Update(Protocol):
@@ -116,7 +94,7 @@ class Offline:
         config = self.config
         torch.manual_seed(config.run.seed)
         self.adapter = open_environment(config.env)
-        shapes = blueprint_of(self.adapter)
+        shapes = world_of(self.adapter)
         capacity = config.replay.capacity
         self.frames = FrameRing.private(shapes, capacity)
         self.ledger = Ledger.private(shapes, capacity)

@@ -66,16 +66,9 @@ def probe(config: Config, doing: Callable[[str], object] = lambda what: None) ->
         except UserError as error:
             raise UserError(f"env.id = {config.env.id!r}: {error}") from None
         doing("the policy")
-        world = Blueprint(
-            rate_hz=adapter.rate_hz, frame_shape=adapter.frame_shape,
-            frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
-            observation_space=_stacked(adapter), action_space=adapter.action_space,
-            action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
-            action_meanings=adapter.action_meanings,
-            noop_action=np.asarray(adapter.noop_action).tolist(),
-            network=_finished(config.policy, adapter), tensors=(), screen=adapter.screen,
-            reward_range=adapter.reward_range, sight=adapter.sight,
-            pending_actions=config.env.pending_actions, actions=adapter.actions,
+        world = replace(
+            world_of(adapter), network=_finished(config.policy, adapter),
+            pending_actions=config.env.pending_actions,
         )
         if config.policy.chunk == "ensemble" and not world.action_shape:
             raise UserError(
@@ -88,6 +81,20 @@ def probe(config: Config, doing: Callable[[str], object] = lambda what: None) ->
     finally:
         doing(environment)
         adapter.close()
+
+
+def world_of(adapter: Adapter) -> Blueprint:
+    """The shapes of an environment, without a network."""
+    return Blueprint(
+        rate_hz=adapter.rate_hz, frame_shape=adapter.frame_shape,
+        frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
+        observation_space=_stacked(adapter), action_space=adapter.action_space,
+        action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
+        action_meanings=adapter.action_meanings,
+        noop_action=np.asarray(adapter.noop_action).tolist(), network="", tensors=(),
+        screen=adapter.screen, reward_range=adapter.reward_range, sight=adapter.sight,
+        actions=adapter.actions,
+    )
 
 
 def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Blueprint:
