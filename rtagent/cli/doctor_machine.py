@@ -17,7 +17,7 @@ from rtagent.cli.verdicts import judged
 from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
-from rtagent.memory.usage import CGROUPS
+from rtagent.memory.usage import CGROUPS, PROC, control_groups
 from rtagent.processes.scheduling import fifo_permitted
 from rtagent.storage.checkpoint import listing
 from rtagent.testing.report import Check
@@ -75,10 +75,11 @@ def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
     )
 
 
-def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
+def cpu_quota(cgroups: Path = CGROUPS, proc: Path = PROC) -> Check:
     """No control group stops the daemon for the rest of a period, as `docker run --cpus` makes it.
     """
-    shares = [share for group in _cpu_groups(cgroups, proc) if (share := _quota(group))]
+    groups = control_groups("cpu", proc, cgroups)
+    shares = [share for group in groups if (share := _quota(group))]
     if not shares:
         return Check("CPU quota", "ok", "none")
     return Check(
@@ -178,22 +179,6 @@ def _capable(capability: int) -> bool:
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> capability & 1)
     return False
-
-
-def _cpu_groups(cgroups: Path, proc: Path) -> list[Path]:
-    """The control groups of this process and their parents, as far as they may have a quota."""
-    groups: list[Path] = []
-    for line in (proc / "self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root = cgroups
-        elif "cpu" in controllers.split(","):
-            root = cgroups / "cpu"
-        else:
-            continue
-        group = root / path.lstrip("/")
-        groups += [each for each in (group, *group.parents) if each.is_relative_to(root)]
-    return groups
 
 
 def _quota(group: Path) -> float | None:

@@ -9,7 +9,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB
 from rtagent.memory.arena import Arena
-from rtagent.memory.usage import PROC, memory_levels
+from rtagent.memory.usage import PROC, meminfo, memory_levels
 from rtagent.testing.report import Check
 
 FRAME_BYTES = 84 * 84
@@ -63,7 +63,7 @@ def overcommit(proc: Path = PROC) -> Check:
     mode = int((proc / "sys/vm/overcommit_memory").read_text())
     if mode != STRICT:
         return Check("overcommit", "ok", f"vm.overcommit_memory = {mode}")
-    info = _meminfo(proc)
+    info = meminfo(proc)
     left = info["CommitLimit"] - info["Committed_AS"]
     return judged(
         "overcommit", left >= replay_bytes() + PROCESSES_BYTES,
@@ -75,7 +75,7 @@ def overcommit(proc: Path = PROC) -> Check:
 
 def swap(proc: Path = PROC) -> Check:
     """Little memory lies in swap, so that no process waits for the disk before it acts."""
-    info = _meminfo(proc)
+    info = meminfo(proc)
     total, used = info["SwapTotal"], info["SwapTotal"] - info["SwapFree"]
     return judged(
         "swap", used <= SWAPPED_SHARE * total,
@@ -83,9 +83,3 @@ def swap(proc: Path = PROC) -> Check:
         "what acts may wait for the disk: stop other programs, lower replay.capacity, or "
         "`swapoff -a`",
     )
-
-
-def _meminfo(proc: Path) -> dict[str, int]:
-    """The values of `/proc/meminfo` in bytes."""
-    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}

@@ -29,6 +29,7 @@ STALLED_PERCENT = 10.0
 _KIB = 1024
 _VERSION_1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
 _VERSION_2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
+"""The limits of a control group, its usage, and its unused file cache."""
 
 
 @dataclass(frozen=True)
@@ -78,27 +79,41 @@ def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
         UserError: `/proc/meminfo` is hidden or does not say what is available.
         OSError: it cannot be read at this moment.
     """
-    levels = [_machine(proc / "meminfo")]
-    for line in _text(proc / "self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            found = [_level(group, *_VERSION_2) for group in _around(cgroups, path)]
-        elif "memory" in controllers.split(","):
-            found = [_level(group, *_VERSION_1) for group in _around(cgroups / "memory", path)]
-        else:
-            continue
-        levels += [level for level in found if level is not None]
+    levels = [_machine(proc)]
+    found = map(_level, control_groups("memory", proc, cgroups))
+    levels += [level for level in found if level is not None]
     # Version 1 writes "unlimited" as a number beyond any machine.
     return [level for level in levels if level.limit <= levels[0].limit]
 
 
-def _machine(meminfo: Path) -> Level:
+def control_groups(controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Path]:
+    """The control groups around this process, in a container perhaps the root alone.
+
+    `controller` is memory or cpu: version 1 has groups of its own for each.
+    """
+    found: list[Path] = []
+    for line in _text(proc / "self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = cgroups / controller if controllers else cgroups
+        group = root / path.lstrip("/")
+        found += [each for each in (group, *group.parents) if each.is_relative_to(root)]
+    return found
+
+
+def meminfo(proc: Path = PROC) -> dict[str, int]:
+    """The values of `/proc/meminfo` in bytes."""
+    return {name: kib * _KIB for name, kib in _figures((proc / "meminfo").read_text()).items()}
+
+
+def _machine(proc: Path) -> Level:
     try:
-        figures = _figures(meminfo.read_text())
-        return Level("machine", figures["MemTotal"] * _KIB, figures["MemAvailable"] * _KIB)
+        figures = meminfo(proc)
+        return Level("machine", figures["MemTotal"], figures["MemAvailable"])
     except (FileNotFoundError, PermissionError, KeyError):
         raise UserError(
-            f"{meminfo} does not say how much memory is available: mount /proc without "
+            f"{proc / 'meminfo'} does not say how much memory is available: mount /proc without "
             "subset=pid (in a systemd unit: ProcSubset=all)"
         ) from None
 
@@ -110,17 +125,9 @@ def _private(process: Path) -> int:
     return _figures(_text(process / "status")).get("RssAnon", 0) * _KIB
 
 
-def _around(root: Path, path: str) -> list[Path]:
-    """The folders of a control group and of those around it; in a container, perhaps the root."""
-    group = root / path.lstrip("/")
-    return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
-
-
-def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Level | None:
-    """The level of a control group, given the names of its limits, usage and unused file cache.
-
-    None if it has no limit.
-    """
+def _level(group: Path) -> Level | None:
+    """The level of a control group; None if it has no limit."""
+    limits, usage, unused = _VERSION_2 if (group / _VERSION_2[1]).exists() else _VERSION_1
     found = [_number(group / name) for name in limits]
     limit = min((each for each in found if each is not None), default=None)
     used = _number(group / usage)
