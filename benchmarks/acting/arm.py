@@ -23,8 +23,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import rtagent
 from benchmarks.command import command_line
+from benchmarks.runs import acting_run, rows_of
 from rtagent.staggering.arbiter import Source
 
 ENVIRONMENT, RATE_HZ, CHUNK = "Reacher-v5", 30.0, 8
@@ -98,22 +98,15 @@ def imitate(updates: int) -> tuple[Any, float]:
 
 def drive(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
     """Let the policy act; figures of the ledger, with the rows and frames themselves."""
-    with tempfile.TemporaryDirectory() as state:
-        config = rtagent.load_config(overrides=[
-            f"run.state_dir={state}", f"env.id={ENVIRONMENT}", f"env.rate_hz={RATE_HZ}",
-            f"policy.pretrained={folder}", "policy.factory=rtagent.policy.lerobot:load",
-            "learning.processes=0", f"inference.processes={processes}", "run.tensorboard=false",
-        ])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(LIMIT_S)
-            time.sleep(SETTLE_S)
-            ledger = runtime.world.ledger
-            first = ledger.newest + 1
-            time.sleep(seconds)
-            rows = ledger.read(first, ledger.newest + 1)
-            frames, _, _ = runtime.world.frames.read(rows["tick"])
-            latency = [each["latency_ms"]["p50"] for each in
-                       runtime.stats()["inference"]["workers"]]
+    with acting_run(
+        f"env.id={ENVIRONMENT}", f"env.rate_hz={RATE_HZ}", f"policy.pretrained={folder}",
+        "policy.factory=rtagent.policy.lerobot:load", "learning.processes=0",
+        f"inference.processes={processes}", "run.tensorboard=false", limit_s=LIMIT_S,
+    ) as runtime:
+        time.sleep(SETTLE_S)
+        rows = rows_of(runtime, seconds)
+        frames, _, _ = runtime.world.frames.read(rows["tick"])
+        latency = [each["latency_ms"]["p50"] for each in runtime.stats()["inference"]["workers"]]
     acted = rows["source"] != Source.DEFAULT
     return {
         "processes": processes, "ticks": len(rows), "inaction": float(1.0 - acted.mean()),

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -30,9 +29,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-import rtagent
 from benchmarks.acting.remote import Server
 from benchmarks.command import command_line
+from benchmarks.runs import acting_run, rows_of
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.inference_times import outliers
@@ -141,19 +140,14 @@ def recorded(
     name: str, processes: int, chunk: int, seconds: float, kill: bool, settings: list[str]
 ) -> dict[str, Any]:
     """A run of the daemon on the wall clock; with `kill`, one inference process is killed."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[
-            f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
-            f"inference.processes={processes}", *settings,
-        ])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(60)
-            time.sleep(WARM_UP_S)
-            first = runtime.world.ledger.newest + 1
-            if kill:
-                os.kill(runtime.world.metrics.inference[processes - 1].pid, signal.SIGKILL)
-            time.sleep(seconds)
-            rows = runtime.world.ledger.read(first, runtime.world.ledger.newest + 1)
+    with acting_run(
+        "learning.processes=0", "replay.capacity=20000", f"inference.processes={processes}",
+        *settings,
+    ) as runtime:
+        time.sleep(WARM_UP_S)
+        if kill:
+            os.kill(runtime.world.metrics.inference[processes - 1].pid, signal.SIGKILL)
+        rows = rows_of(runtime, seconds)
     delays = rows["tick"] - rows["observed"]
     ticks = zip(rows["source"].tolist(), delays.tolist(), rows["position"].tolist(), strict=True)
     return summary(name, processes, chunk, ticks)

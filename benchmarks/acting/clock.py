@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 
 import numpy as np
 
-import rtagent
 from benchmarks.command import command_line, report
+from benchmarks.runs import acting_run
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 
@@ -25,16 +24,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     args = parser.parse_args()
     floor = measure_jitter(3.0)
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[f"run.state_dir={folder}"])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(60)
-            time.sleep(2.0)
-            ledger = runtime.world.ledger
-            first = ledger.newest
-            time.sleep(args.seconds)
-            rows = ledger.read(first, ledger.newest + 1)
-            clock = runtime.stats()["clock"]
+    with acting_run() as runtime:
+        time.sleep(2.0)
+        ledger = runtime.world.ledger
+        first = ledger.newest
+        time.sleep(args.seconds)
+        rows = ledger.read(first, ledger.newest + 1)
+        clock = runtime.stats()["clock"]
     span = (int(rows["time_ns"][-1]) - int(rows["time_ns"][0])) / 1e9
     rate = (len(rows) - 1) / span
     deviation = rate / clock["target_rate_hz"] - 1.0

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import command_line
+from benchmarks.runs import acting_run
 from rtagent import Runtime
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import load_config
@@ -182,34 +182,31 @@ def in_turns(
 def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
     """Processes needed and ticks without an action, in a daemon that also learns."""
     wants_model = not any("engine=torch" in each for each in settings)
-    with tempfile.TemporaryDirectory() as folder:
-        config = load_config(overrides=[
-            f"run.state_dir={folder}", "run.tensorboard=false", f"policy.network={network}",
-            f"policy.width={width}", "env.rate_hz=60", *settings,
-        ])
-        with Runtime(config) as runtime:
-            runtime.wait_ready(120)
-            began = time.monotonic()
-            while wants_model and runtime.stats()["inference"]["engine"] == "torch":
-                if time.monotonic() - began > MODEL_S:
-                    break
-                time.sleep(0.5)
-            until_model_s = time.monotonic() - began
-            # Any change of the inference settings starts the window of the figures again.
-            needed = 0
-            for _ in range(3):
-                runtime.set_inference(processes=needed or 2, fill=1)
-                runtime.set_inference(fill=2)
-                time.sleep(SETTLE_S)
-                found = min(runtime.stats()["inference"]["recommended_processes"] or 1, MOST)
-                if found == needed:
-                    break
-                needed = found
-            runtime.set_inference(processes=needed, fill=1)
+    with acting_run(
+        "run.tensorboard=false", f"policy.network={network}", f"policy.width={width}",
+        "env.rate_hz=60", *settings, limit_s=120.0,
+    ) as runtime:
+        began = time.monotonic()
+        while wants_model and runtime.stats()["inference"]["engine"] == "torch":
+            if time.monotonic() - began > MODEL_S:
+                break
+            time.sleep(0.5)
+        until_model_s = time.monotonic() - began
+        # Any change of the inference settings starts the window of the figures again.
+        needed = 0
+        for _ in range(3):
+            runtime.set_inference(processes=needed or 2, fill=1)
             runtime.set_inference(fill=2)
-            before = _ticks(runtime)
-            time.sleep(MEASURE_S)
-            after, stats = _ticks(runtime), runtime.stats()
+            time.sleep(SETTLE_S)
+            found = min(runtime.stats()["inference"]["recommended_processes"] or 1, MOST)
+            if found == needed:
+                break
+            needed = found
+        runtime.set_inference(processes=needed, fill=1)
+        runtime.set_inference(fill=2)
+        before = _ticks(runtime)
+        time.sleep(MEASURE_S)
+        after, stats = _ticks(runtime), runtime.stats()
     inference = stats["inference"]
     return {
         "processes": needed, "inaction": (after[0] - before[0]) / (after[1] - before[1]),

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-import rtagent
 from benchmarks.command import add_names, command_line
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
@@ -93,22 +92,11 @@ CASES = (
 
 def measure(case: Case, quick: bool) -> dict[str, Any]:
     """Run one case and recount its ledger."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(
-            overrides=[
-                f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
-                *case.settings,
-            ]
-        )
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(60)
-            time.sleep(case.warm_up)
-            world = runtime.world
-            first = world.ledger.newest + 1
-            overwritten_before = runtime.stats()["actions"]["overwritten"]
-            time.sleep(case.seconds / 3 if quick else case.seconds)
-            rows = world.ledger.read(first, world.ledger.newest + 1)
-            actions = runtime.stats()["actions"]
+    with acting_run("learning.processes=0", "replay.capacity=20000", *case.settings) as runtime:
+        time.sleep(case.warm_up)
+        overwritten_before = runtime.stats()["actions"]["overwritten"]
+        rows = rows_of(runtime, case.seconds / 3 if quick else case.seconds)
+        actions, world = runtime.stats()["actions"], runtime.world
     default = rows["source"] == Source.DEFAULT
     reused = rows["source"] == Source.REUSED
     new = rows["source"] == Source.AGENT
@@ -117,7 +105,7 @@ def measure(case: Case, quick: bool) -> dict[str, Any]:
     return {
         "case": case.name,
         "what": case.what,
-        "algorithm": config.inference.algorithm,
+        "algorithm": world.config.inference.algorithm,
         "inaction_percent": 100.0 * float(default.mean()),
         "strict_inaction_percent": 100.0 * float((default | reused).mean()),
         "interaction_ticks": between.mean,

@@ -29,7 +29,6 @@ import json
 import multiprocessing
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +38,6 @@ from typing import Any
 
 import numpy as np
 
-import rtagent
 from benchmarks.acting.peer_world import (
     SKIPPED_S,
     START_S,
@@ -53,6 +51,7 @@ from benchmarks.acting.peer_world import (
 from benchmarks.acting.torchrl_server import SERVER, torchrl_server
 from benchmarks.command import command_line
 from benchmarks.replay.replay_contenders import peer
+from benchmarks.runs import acting_run
 from rtagent.errors import UserError
 from rtagent.staggering.arbiter import Source
 
@@ -67,20 +66,17 @@ SEND_AT = CHUNK // 2
 def ours(seconds: float) -> dict[str, float]:
     """The daemon, recounted from its ledger."""
     latency_s = X * TICK_S
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[
-            f"run.state_dir={folder}", "env.id=benchmarks.worlds.pictures:Pictures",
-            "policy.factory=benchmarks.worlds.pictures:Instant",
-            "learning.processes=0", "replay.capacity=20000", f"inference.processes={PROCESSES}",
-            f"inference.injected_latency_ms={1e3 * latency_s}", "inference.fill=0",
-        ])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(120)
-            time.sleep(SKIPPED_S)
-            ledger = runtime.world.ledger
-            first = ledger.newest + 1
-            time.sleep(seconds)
-            rows = ledger.read(first - 100, ledger.newest + 1)
+    with acting_run(
+        "env.id=benchmarks.worlds.pictures:Pictures",
+        "policy.factory=benchmarks.worlds.pictures:Instant",
+        "learning.processes=0", "replay.capacity=20000", f"inference.processes={PROCESSES}",
+        f"inference.injected_latency_ms={1e3 * latency_s}", "inference.fill=0", limit_s=120.0,
+    ) as runtime:
+        time.sleep(SKIPPED_S)
+        ledger = runtime.world.ledger
+        first = ledger.newest + 1
+        time.sleep(seconds)
+        rows = ledger.read(first - 100, ledger.newest + 1)
     times = dict(zip(rows["tick"].tolist(), rows["time_ns"].tolist(), strict=True))
     rows = rows[rows["tick"] >= first]
     executed, overheads = [], []

@@ -24,7 +24,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ import rtagent
 from benchmarks.acting.delayed_link import DelayedLink, go_first
 from benchmarks.acting.sleeping_policy import COMPUTE_S
 from benchmarks.command import command_line
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 
@@ -103,9 +103,7 @@ class Run:
 
     def rows(self, seconds: float) -> Any:
         """The ledger rows of the next seconds."""
-        first = self.ledger.newest + 1
-        time.sleep(seconds)
-        return self.ledger.read(first, self.ledger.newest + 1)
+        return rows_of(self.runtime, seconds)
 
     def since(self, at: float) -> Any:
         """The ledger rows since a monotonic time, seconds."""
@@ -213,17 +211,12 @@ def setting() -> Iterator[tuple[Run, DelayedLink, Server]]:
     server = Server("benchmarks.acting.sleeping_policy:asleep")
     try:
         server.start()
-        with tempfile.TemporaryDirectory() as folder, DelayedLink(
-            server.port, ROUND_TRIP_S / 2
-        ) as link:
-            config = rtagent.load_config(overrides=[
-                f"run.state_dir={folder}", f"policy.remote=ws://127.0.0.1:{link.port}",
-                "learning.processes=0", "inference.processes=auto", "policy.epsilon_end=0",
-                "replay.capacity=20000", "run.tensorboard=false",
-            ])
-            with rtagent.Runtime(config) as runtime:
-                runtime.wait_ready(LIMIT_S)
-                yield Run(runtime), link, server
+        with DelayedLink(server.port, ROUND_TRIP_S / 2) as link, acting_run(
+            f"policy.remote=ws://127.0.0.1:{link.port}", "learning.processes=0",
+            "inference.processes=auto", "policy.epsilon_end=0", "replay.capacity=20000",
+            "run.tensorboard=false", limit_s=LIMIT_S,
+        ) as runtime:
+            yield Run(runtime), link, server
     finally:
         server.kill()
 

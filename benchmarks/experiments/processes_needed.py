@@ -21,8 +21,8 @@ import math
 import os
 import tempfile
 import time as clock
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ import rtagent
 from benchmarks.comparison import processes_of
 from benchmarks.experiment import Experiment
 from benchmarks.results import Results
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.forward_time import measure
 from rtagent.config import GAME_BOY_HZ
 from rtagent.learning.learners_needed import learners_needed
@@ -215,24 +216,15 @@ def _with_processes(what: str, settings: tuple[str, ...], seconds: float) -> int
 
 def _idle_fraction(runtime: rtagent.Runtime, seconds: float) -> float:
     """Share of the ticks of the next seconds that executed no new action."""
-    ledger = runtime.world.ledger
-    first = ledger.newest + 1
-    clock.sleep(seconds)
-    rows = ledger.read(first, ledger.newest + 1)
-    return float((rows["source"] != Source.AGENT).mean())
+    return float((rows_of(runtime, seconds)["source"] != Source.AGENT).mean())
 
 
-@contextmanager
-def _daemon(*settings: str) -> Iterator[rtagent.Runtime]:
+def _daemon(*settings: str) -> AbstractContextManager[rtagent.Runtime]:
     """A daemon that runs with these settings."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[
-            f"run.state_dir={folder}", "replay.capacity=20000", "run.tensorboard=false",
-            "learning.learning_starts=256", *settings,
-        ])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(120)
-            yield runtime
+    return acting_run(
+        "replay.capacity=20000", "run.tensorboard=false", "learning.learning_starts=256",
+        *settings, limit_s=120.0,
+    )
 
 
 def draw(results: Results, figure: Any) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tempfile
 import time as clock
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +34,7 @@ import rtagent
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import r3_memory
 from benchmarks.results import Results, bars
+from benchmarks.runs import acting_run
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -153,13 +153,10 @@ def run(what: str, seed: int, time: str, **more: Any) -> Any:
 @contextlib.contextmanager
 def running(*settings: str) -> Iterator[rtagent.Runtime]:
     """A daemon that has begun to learn."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[*SETTINGS, f"run.state_dir={folder}", *settings])
-        with rtagent.Runtime(config) as runtime:
-            runtime.wait_ready(60)
-            while not runtime.stats()["learning"]["updates"]:
-                clock.sleep(0.05)
-            yield runtime
+    with acting_run(*SETTINGS, *settings) as runtime:
+        while not runtime.stats()["learning"]["updates"]:
+            clock.sleep(0.05)
+        yield runtime
 
 
 @contextlib.contextmanager

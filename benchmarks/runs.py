@@ -1,0 +1,30 @@
+"""A run inside the measuring program, and what its ledger says of some seconds."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import rtagent
+from rtagent.memory.ledger import Rows
+
+
+@contextmanager
+def acting_run(*settings: str, limit_s: float = 60.0) -> Iterator[rtagent.Runtime]:
+    """A run with a state directory of its own, which acts within `limit_s`."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(overrides=[f"run.state_dir={folder}", *settings])
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(limit_s)
+            yield runtime
+
+
+def rows_of(runtime: rtagent.Runtime, seconds: float) -> Rows:
+    """The ledger's rows of the next seconds."""
+    ledger = runtime.world.ledger
+    first = ledger.newest + 1
+    time.sleep(seconds)
+    rows: Rows = ledger.read(first, ledger.newest + 1)
+    return rows
