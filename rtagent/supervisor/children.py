@@ -61,6 +61,9 @@ class Children:
         tick_seconds: tau_M.
         seed: of the jitter between restarts.
         env: how long the environment may take for a step and for a reset.
+
+    Attributes:
+        last_checkpoint_lost: whether a learner was killed while it wrote its last checkpoint.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Children:
         self._children: dict[Key, Child] = {}
         self._looked: float | None = None
         self._awake_since = -math.inf
+        self.last_checkpoint_lost = False
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
@@ -185,6 +189,7 @@ class Children:
         # It was killed, or it would have said so itself.
         self._metrics.learners[child.index].writing = 0
         if child.state is State.STOPPING:
+            self.last_checkpoint_lost = True
             self._report.event(
                 "checkpoint_failed", source=child.name,
                 reason="the learner was killed while it wrote its last checkpoint, for which it "

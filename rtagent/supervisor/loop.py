@@ -43,6 +43,7 @@ class Loop:
         self._started = setup.clock.now()
         self._slips, self._slips_reported_at = 0, -SLIPS_REPORTED_EVERY_S
         self._refused: UserError | None = None
+        self._failures, self._learned_is_kept = 0, False
 
     def run(self) -> None:
         """Start the processes, keep them going until told to stop, and see them leave.
@@ -82,7 +83,9 @@ class Loop:
             do("stopping", partial(self._stop_all, now))
         for child in self._children:
             do(child.name, partial(self._check, child, now))
-        if not stopping:
+        if stopping:
+            do("last checkpoint", partial(self._keep_learned, now))
+        else:
             do("commands", parts.commands.take)
             do("scaling", partial(self._scale, now))
             do("window", partial(parts.commands.note_new_settings, now))
@@ -135,18 +138,29 @@ class Loop:
         """Have all processes leave."""
         if not self._desired.current.stop:
             self._report.event("stopping", source="supervisor")
+            self._failures = self._checkpoint_failures
             self._desired.change(stop=True)
-            self._keep_learned(now)
         self._children.stop(now)
 
     def _keep_learned(self, now: float) -> None:
-        """Have a last checkpoint written if no learner is left that would write it."""
-        state, learners = self._world.learner, self._children.of("learner")
+        """Have a last checkpoint written once no learner is left, unless one of them has tried to.
+
+        A learner that is starting, or whose update takes long, is killed before it can write.
+        """
+        if self._learned_is_kept or any(child.alive for child in self._children.of("learner")):
+            return
+        self._learned_is_kept = True
+        state = self._world.learner
         unsaved = state.number and state.progress.updates > state.checkpoints.updates
         here = self._desired.config.learning.where == "here"
-        if here and unsaved and not any(child.alive for child in learners):
+        tried = self._checkpoint_failures > self._failures or self._children.last_checkpoint_lost
+        if here and unsaved and not tried:
             self._desired.change(learner_ring=[])
             self._children.add_writer(now)
+
+    @property
+    def _checkpoint_failures(self) -> int:
+        return sum(each.checkpoint_failures for each in self._world.metrics.learners)
 
     def _converge(self, now: float) -> None:
         """Start the processes that are missing, and stop those that are too many."""
@@ -215,7 +229,10 @@ class Loop:
 
     def _finished(self) -> bool:
         if self._stopping:
-            return self._children.alive == self._children.unkillable(self._clock.now())
+            alive = self._children.alive
+            if not alive:
+                return self._learned_is_kept
+            return alive == self._children.unkillable(self._clock.now())
         booting = self._world.ledger.newest < self._world.first_tick
         return booting and bool(self._boot_failures())
 

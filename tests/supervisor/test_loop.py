@@ -92,6 +92,50 @@ def test_the_last_checkpoint_of_dead_learners_is_written_once(
     assert all(child.state is State.STOPPING for child in writer)
 
 
+@pytest.mark.parametrize(
+    ("saved", "failures", "writing", "starts"),
+    [(5, 0, False, True), (7, 0, False, False), (5, 1, False, False), (5, 0, True, False)],
+)
+def test_what_a_learner_had_no_time_to_save_is_saved_by_another(
+    saved: int, failures: int, writing: bool, starts: bool
+) -> None:
+    """It was starting, or an update took longer than a process has to leave."""
+    played = Played()
+    played.children.add("learner", 0, 0.0)
+    learner, played.process = played.process, FakeProcess(4712)
+    state = played.loop._world.learner
+    state.number, state.progress.updates, state.checkpoints.updates = 7, 7, 5
+    played.inbox.stop_requested = True
+    played.loop._step()
+    played.metrics.learners[0].writing = writing
+    state.checkpoints.updates = saved
+    played.loop._world.metrics.learners[0].checkpoint_failures += failures
+    learner.exitcode = -9
+    for _ in range(2):
+        played.loop._step()
+    assert played.loop._finished() != starts
+    assert bool(played.children.alive) == starts
+    assert bool(played.metrics.learners[0].writing) == starts
+    played.process.exitcode = 0
+    for _ in range(2):
+        played.loop._step()
+    assert played.loop._finished()
+
+
+def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> None:
+    played = Played()
+    played.process.exitcode = -9
+    played.loop._check(played.child, 0.0)
+    assert played.child.state is State.BACKOFF
+    state = played.loop._world.learner
+    state.number, state.progress.updates = 7, 7
+    played.process = FakeProcess(4712)
+    played.inbox.stop_requested = True
+    assert not played.loop._finished()
+    played.loop._step()
+    assert [child.role for child in played.children.alive] == ["learner"]
+
+
 def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> None:
     played = Played()
     played.children.add("learner", 0, played.clock.now())
