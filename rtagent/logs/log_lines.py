@@ -6,7 +6,10 @@ takes nothing more. It is a daemon thread and starts no process, so it may hang 
 of a program the logging module takes every handler's lock, so a handler must not hang with it:
 `StderrHandler` writes only what stderr has room for. It waits a moment for room, and then gives
 lines up, without a further wait, until there is room again: so any number of lines is soon done.
-What is dropped is counted, and said with the next line that gets through (`log_format.py`).
+A pipe that has room takes a whole line. A terminal that has room for one byte says so, too, and
+would wait with the rest: it is opened once more, not to wait, since that is a property of the open
+file, which other programs share. What is dropped is counted, and said with the next line that gets
+through (`log_format.py`).
 """
 
 from __future__ import annotations
@@ -67,20 +70,24 @@ class StderrHandler(logging.Handler):
 
     def __init__(self, descriptor: int = STDERR, wait_s: float = ROOM_WAIT_S) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._descriptor = _without_waiting(descriptor)
         self._wait_s = wait_s
         self._dropped = 0
+        self._cut = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record if there is room; it gets the number of records dropped before it."""
         dropped = self._dropped + getattr(record, "dropped", 0)
         record.__dict__["dropped"] = dropped
-        line = self.format(record).encode(errors="replace")[:LINE_BYTES]
+        line = self.format(record).encode(errors="replace")[:LINE_BYTES] + b"\n"
         if self._has_room():
             with contextlib.suppress(OSError):
-                os.write(self._descriptor, line + b"\n")
-                self._dropped = 0
-                return
+                # After a line of which a terminal took a part.
+                whole = b"\n" * self._cut + line
+                self._cut = os.write(self._descriptor, whole) < len(whole)
+                if not self._cut:
+                    self._dropped = 0
+                    return
         self._dropped = dropped + 1
 
     def _has_room(self) -> bool:
@@ -88,3 +95,12 @@ class StderrHandler(logging.Handler):
         room.register(self._descriptor, select.POLLOUT)
         wait_s = 0.0 if self._dropped else self._wait_s
         return any(event & select.POLLOUT for _, event in room.poll(1000.0 * wait_s))
+
+
+def _without_waiting(descriptor: int) -> int:
+    """A descriptor of the same terminal that never waits; as given if it is none."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(os.ttyname(descriptor), flags)
+    except OSError:
+        return descriptor

@@ -112,6 +112,34 @@ def test_many_lines_wait_for_room_no_longer_than_one(full_pipe: tuple[int, int])
     assert time.monotonic() - began < 15.0
 
 
+def test_a_terminal_that_nobody_reads_costs_lines_and_not_time() -> None:
+    """It says that it has room where it has less than a line takes."""
+    ours, theirs = os.openpty()
+    handler = StderrHandler(theirs, wait_s=0.01)
+    handler.setFormatter(TextLines())
+    writing = threading.Thread(
+        target=lambda: [handler.handle(record("x" * 3000)) for _ in range(100)], daemon=True
+    )
+    writing.start()
+    writing.join(PATIENCE_S)
+    stuck = writing.is_alive()
+    os.set_blocking(ours, False)
+    said = b""
+    with suppress(BlockingIOError):
+        while True:
+            said += os.read(ours, 65_536)
+    assert not stuck
+    handler.handle(record("and now"))
+    time.sleep(0.05)
+    said += os.read(ours, 65_536)
+    lines = said.decode().splitlines()
+    dropped = int(lines[-1].partition("and now (")[2].split()[0])
+    whole = [line for line in lines if line.endswith("x" * 3000)]
+    assert len(whole) + dropped == 100
+    for each in (ours, theirs):
+        os.close(each)
+
+
 def test_a_stderr_that_is_gone_is_no_error(full_pipe: tuple[int, int]) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
