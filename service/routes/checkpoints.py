@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -58,10 +57,13 @@ def _check_body(request: Request) -> None:
         check_content_type(request)
 
 
-@router.get("/checkpoints", response_model=Checkpoints, summary="What has been saved")
+@router.get(
+    "/checkpoints", response_model=Checkpoints, summary="What has been saved",
+    responses=problems(503),
+)
 async def checkpoints(context: AppContext) -> Response:
     """Name, updates, size and age of each checkpoint, newest first, and which is the best."""
-    return json_answer({"checkpoints": await to_thread.run_sync(context.backend.checkpoints)})
+    return json_answer({"checkpoints": await context.from_disk(context.backend.checkpoints)})
 
 
 @router.post(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from anyio import to_thread
 from fastapi import Depends
@@ -22,6 +22,7 @@ from service.daemon.png import png_bytes
 from service.http.fresh import Fresh, PerVersion
 from service.http.login import Login
 from service.http.places import Places
+from service.http.problems import Problem
 from service.http.security import asker
 
 MAX_AGE_S = 0.045
@@ -32,6 +33,11 @@ TIMELINES_KEPT = 8
 MOST_OPEN = 64
 """Event streams and sockets, counted together."""
 CHANGE_WAIT_S = 5.0
+DISK_CALLS, DISK_WAIT_S = 8, 2.0
+"""Calls that may wait for the disk at once, and how long a further one waits for its turn. All
+calls share 40 threads, of which a disk that hangs must not have all."""
+
+T = TypeVar("T")
 
 
 class Context:
@@ -52,6 +58,7 @@ class Context:
         self.timeline_json = lru_cache(TIMELINES_KEPT)(self._fresh_timeline)
         self.places = Places(MOST_OPEN)
         self._changing = asyncio.Lock()
+        self._disk = asyncio.Semaphore(DISK_CALLS)
         self.checkpointing = asyncio.Lock()
         self.stopping = asyncio.Event()
 
@@ -78,6 +85,24 @@ class Context:
         return await to_thread.run_sync(
             self.backend.command, name, arguments, by, abandon_on_cancel=True
         )
+
+    async def from_disk(self, read: Callable[[], T]) -> T:
+        """The result of a function that reads files, in a thread.
+
+        Raises:
+            Problem: the disk has not answered earlier calls.
+        """
+        try:
+            await asyncio.wait_for(self._disk.acquire(), DISK_WAIT_S)
+        except TimeoutError:
+            raise Problem(
+                503, "the disk does not answer; come back later", kind="disk-hangs",
+                headers={"retry-after": "5"},
+            ) from None
+        try:
+            return await to_thread.run_sync(read)
+        finally:
+            self._disk.release()
 
     def _fresh_timeline(self, seconds: float) -> Fresh[bytes]:
         return Fresh(lambda: json_bytes(self.backend.timeline(seconds)), MAX_AGE_S)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
-from anyio import to_thread
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rtagent.logs.event_levels import level_name
 from service.http.answers import json_answer
 from service.routes.context import AppContext
-from service.routes.openapi import described
+from service.routes.openapi import described, problems
 
 router = APIRouter()
 
@@ -66,11 +66,13 @@ class Selection(BaseModel):
         ["set", "restarted"], default=[], max_length=20)
 
 
-@router.get("/events", response_model=Events, summary="What happened")
+@router.get(
+    "/events", response_model=Events, summary="What happened", responses=problems(503)
+)
 async def events(context: AppContext, wanted: Annotated[Selection, Query()]) -> Response:
     """Restarts, rescalings, checkpoints, changed settings and the rest, newest first."""
-    found = await to_thread.run_sync(
+    found = await context.from_disk(partial(
         context.backend.events, wanted.limit, wanted.before, tuple(wanted.kind)
-    )
+    ))
     leveled = [{**event, "level": level_name(event["kind"])} for event in found["events"]]
     return json_answer({**found, "events": leveled})

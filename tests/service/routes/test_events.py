@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from rtagent.config_sources import parse_config
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
+from service.routes.context import DISK_CALLS
+from tests.service.conftest import TOKEN, FakeBackend, RunningService, Serving
 from tests.service.shared_memory import Daemon, blueprint
 
 RUN = "a1b2c3d4"
@@ -46,6 +50,38 @@ def test_pages_and_kinds(client: TestClient, backend: Any) -> None:
     assert ids(page) == [100, 99]
     some = client.get("/v1/events?limit=3&kind=set&kind=failed").json()
     assert ids(some) == [199, 198, 196]
+
+
+def test_a_disk_that_hangs_leaves_threads_to_the_other_calls(
+    serving: Serving, backend: FakeBackend
+) -> None:
+    answers = threading.Event()
+
+    def hang(*wanted: Any) -> dict[str, Any]:
+        answers.wait(120.0)
+        return {"uptime_s": 1.0, "events": []}
+
+    backend.events = hang  # type: ignore[method-assign]
+
+    async def ask(service: RunningService) -> list[int]:
+        # As many as there are threads for all calls, and some more.
+        limits = httpx.Limits(max_connections=60)
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{service.port}", limits=limits, timeout=30.0,
+            headers={"authorization": f"Bearer {TOKEN}"},
+        ) as client:
+            asked = [asyncio.create_task(client.get("/v1/events")) for _ in range(50)]
+            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=5.0)
+            try:
+                assert (await client.get("/v1/status", timeout=5.0)).status_code == 200
+            finally:
+                answers.set()
+            return [(await each).status_code for each in asked]
+
+    with serving(backend) as service:
+        found = asyncio.run(ask(service))
+    assert set(found) == {200, 503}
+    assert found.count(200) >= DISK_CALLS
 
 
 @pytest.mark.parametrize(
