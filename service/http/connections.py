@@ -37,7 +37,9 @@ from service.http.authorities import address_of
 
 RESERVED_DESCRIPTORS = 256
 """For shared memory, files, threads, and connections that have just been ended."""
-Peer = tuple[str, int]
+Peer = tuple[str, int, str]
+"""A client's address and port, and the address of this machine that it has connected to: from one
+port it may connect to several of them."""
 
 
 @dataclass(eq=False)
@@ -107,7 +109,7 @@ class Connections:
         Returns:
             Whether it may stay; if not, all other connections are being answered.
         """
-        key, address = _key(peer), counted_address(str(peer[0]))
+        key, address = _key(peer, sock.getsockname()), counted_address(str(peer[0]))
         # A connection that has been closed may have had the same port.
         self._drop(key)
         crowded = self._per_address[address] >= self._most_per_address
@@ -155,9 +157,9 @@ class Connections:
             elif now - each.waiting_since > self._patience_s:
                 self._end(key)
 
-    def find(self, peer: Any) -> Connection | None:
-        """The connection of a client, given as ASGI's `client`."""
-        return None if peer is None else self._open.get(_key(peer))
+    def find(self, peer: Any, own: Any = None) -> Connection | None:
+        """The connection of a client, given as ASGI's `client` and `server`."""
+        return None if peer is None else self._open.get(_key(peer, own))
 
     def _end(self, key: Peer) -> None:
         with contextlib.suppress(OSError):
@@ -180,7 +182,7 @@ class RequestTracking:
     clock: Clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = self.connections.find(scope.get("client"))
+        connection = self.connections.find(scope.get("client"), scope.get("server"))
         if connection is None:
             await self.app(scope, receive, send)
             return
@@ -208,5 +210,5 @@ def descriptor_limit() -> int:
     return MOST_OPEN if soft == resource.RLIM_INFINITY else soft
 
 
-def _key(peer: Any) -> Peer:
-    return str(peer[0]), int(peer[1])
+def _key(peer: Any, own: Any) -> Peer:
+    return str(peer[0]), int(peer[1]), str(own[0]) if own else ""

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -181,6 +182,29 @@ def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client])
     assert connection.waiting_since == 9.0
     for stranger in (None, ("192.0.2.9", 1)):
         asyncio.run(call("/", stranger))
+
+
+def test_one_port_of_a_client_may_be_connected_to_several_of_our_addresses() -> None:
+    """A service on every interface has several, and a port of a client is free for each of them."""
+    connections = Connections(9, 9, 10.0)
+    with socket.create_server(("0.0.0.0", 0)) as listening, ExitStack() as opened:
+        port, source, accepted = listening.getsockname()[1], 0, []
+        for ours in ("127.0.0.1", "127.0.0.2"):
+            client = opened.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.bind(("127.0.0.1", source))
+            client.connect((ours, port))
+            source = client.getsockname()[1]
+            sock, peer = listening.accept()
+            opened.enter_context(sock)
+            assert connections.admit(sock, peer, 0.0)
+            accepted.append((sock, peer))
+        assert len({peer for _, peer in accepted}) == 1
+        assert len(connections) == 2
+        for sock, peer in accepted:
+            found = connections.find(peer, sock.getsockname())
+            assert found is not None
+            assert found.sock is sock
 
 
 @pytest.mark.parametrize(
