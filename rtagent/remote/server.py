@@ -3,10 +3,11 @@
 Why it is correct. One thread runs the event loop and all connections; the policy is called in the
 batcher's threads alone. A connection's next message is read when the answer to the last one has
 been sent, so a client that asks much does not make others wait. The size of messages and the number
-of connections are bounded. A bad question ends its own connection, with the reason as a text, as
-openpi's server does. The state of a recurrent policy comes with the question and is returned with
-the answer, so clients do not share one; for a client that sends none, the state after its last
-question is used.
+of connections are bounded. Pages in a browser, which name their site in `Origin`, are refused: any
+site that somebody visits could connect to a server on that machine, which may have no token. A bad
+question ends its own connection, with the reason as a text, as openpi's server does. The state of a
+recurrent policy comes with the question and is returned with the answer, so clients do not share
+one; for a client that sends none, the state after its last question is used.
 """
 
 from __future__ import annotations
@@ -210,6 +211,9 @@ class PolicyServer:
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         if request.path == "/healthz":
             return connection.respond(http.HTTPStatus.OK, "OK\n")
+        if request.headers.get_all("Origin"):
+            self.counts.refused += 1
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "pages of sites are refused\n")
         if not self._knows_token(request.headers.get_all("Authorization")):
             self.counts.refused += 1
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "wrong token\n")

@@ -13,6 +13,7 @@ import websockets
 from openpi_client import msgpack_numpy
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
@@ -70,6 +71,16 @@ def test_chunks_of_an_arm_are_served() -> None:
     with policy_server(served(chunks, outputs=2, discrete=False)) as (address, _):
         found = WebsocketClientPolicy(address).infer({"observation": seen(0)})
         assert found["actions"].shape == (10, 2)
+
+
+def test_a_page_in_a_browser_is_refused() -> None:
+    """Without a token a page of any site could ask a server on the machine of its visitor."""
+    with policy_server(served()) as (address, server):
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            connect(address, origin=Origin("https://example.org"))
+        assert caught.value.response.status_code == 403
+        assert server.counts.refused == 1
+        assert ask(dialled(address), encode({"observation": seen(1)}))
 
 
 def test_our_client_asks_a_server_like_openpis() -> None:
