@@ -90,7 +90,7 @@ class Mirror:
             if frames.shape[1:] != ring.frames.shape[1:] or frames.dtype != ring.frames.dtype:
                 raise ValueError(f"frames {frames.shape[1:]} of {frames.dtype}")
             placed = list(zip(numbers.tolist(), starts.tolist(), frames, strict=True))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no ticks of a world: {error!r}") from error
         self._ledger.copy(rows)
         for number, start, frame in placed:

@@ -50,7 +50,7 @@ class ReceivedShares:
             stacks = store.stacks(arrays["slots"])
             stack = stacks.shape[1] // 2
             columns = {name: arrays[name] for name in COLUMNS}
-        except (KeyError, IndexError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         if any(len(each) != len(stacks) for each in columns.values()):
             raise MessageError("no share of a batch: columns of different lengths")

@@ -185,7 +185,7 @@ def test_nodes_of_both_kinds_feed_one_learner() -> None:
 
 @pytest.mark.parametrize("change", [
     {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
-    {"numbers": np.zeros(1, np.int64)},
+    {"numbers": np.zeros(1, np.int64)}, {"stop": float("inf")},
 ])
 def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
@@ -194,13 +194,15 @@ def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> No
     source = mirror(scene)
     arrays = {
         "rows": np.zeros(0, np.uint8), "frames": np.zeros((2, 3), np.float32),
-        "numbers": np.arange(2), "episode_starts": np.zeros(2, np.int64), **change,
+        "numbers": np.arange(2), "episode_starts": np.zeros(2, np.int64),
+        **{name: each for name, each in change.items() if isinstance(each, np.ndarray)},
     }
+    values = {name: each for name, each in change.items() if name not in arrays}
     session = scene.learner._nodes["edge"]
     seq = session._next_seq
     block = pack({
         "seq": seq, "count": 0, "beta": 1.0, "stop": 2, "generated": 2, "batch_size": 8,
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-3, **values,
     }, arrays)
     before = source.expected
     with pytest.raises(MessageError, match="no ticks"):

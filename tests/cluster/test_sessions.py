@@ -55,6 +55,18 @@ def test_a_message_without_a_proper_header_changes_nothing(change: dict[str, Any
     assert scene.remotes[0].calls.count("join") == 1
 
 
+@pytest.mark.parametrize("generated", [float("inf"), None])
+def test_a_share_that_names_no_number_is_refused(generated: Any) -> None:
+    scene = Scene(Edge())
+    scene.run(0.1, learn=False)
+    session = scene.learner._nodes["edge"]
+    block = pack({
+        "seq": session._next_seq, "batch_size": 8, "learning_rate": 1e-3, "generated": generated,
+    }, {})
+    with pytest.raises(MessageError, match="no share"):
+        scene.learner.offer("edge", session.number, [block])
+
+
 def test_a_new_session_measures_the_link_anew() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.2))
     exchange, calls = scene.exchanges[0], scene.remotes[0].calls
