@@ -172,10 +172,21 @@ class Children:
                 child.kill(hangs)
             elif child.role == "environment":
                 child.busy = self._busy(child, now)
+        elif self._is_stopped_in_leaving(child, now):
+            child.process.kill()
         if not self._is_writing(child) or now - child.since > LAST_CHECKPOINT_S:
             child.enforce_stop(now)
         if not stopping and child.start_if_due(now, self._random.random()):
             self._report_death(child)
+
+    def _is_stopped_in_leaving(self, child: Child, now: float) -> bool:
+        """Whether a signal has stopped an inference process that should leave: it may hold the
+        claim lock, for which the others wait."""
+        if child.role != "inference" or child.state is not State.STOPPING:
+            return False
+        heard = self._metrics.inference[child.index].heartbeat_ns / NANO
+        silent_s = now - max(heard, self._awake_since)
+        return silent_s > STOPPED_INFERENCE_LIMIT_S and is_stopped(child.pid)
 
     def _is_writing(self, child: Child) -> bool:
         """Whether it is a learner that writes a checkpoint."""

@@ -248,6 +248,25 @@ def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     assert watched.asked == ["kill"]
 
 
+@pytest.mark.parametrize(
+    ("role", "stopped", "asked"),
+    [("inference", True, ["kill"]), ("inference", False, []), ("learner", True, [])],
+)
+def test_a_stopped_process_that_should_leave_keeps_no_lock_from_the_others(
+    monkeypatch: pytest.MonkeyPatch, role: str, stopped: bool, asked: list[str]
+) -> None:
+    """Those that wait for the claim lock do not beat, and would be taken for hung after 2 s."""
+    watched = Watched(monkeypatch, role)
+    watched.stopped = stopped
+    watched.child.mark_ready(100.0)
+    watched.beat(200.0)
+    watched.child.stop(200.7)
+    watched.look(200.9)
+    assert watched.asked == []
+    watched.look(201.1)
+    assert watched.asked == asked
+
+
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_learner_that_computes_has_more_time_than_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch, ready: bool
