@@ -272,7 +272,8 @@ def draw(results: Results, figure: Any) -> None:
     panels = figure.subplots(3, 3)
     deadline = results.where(what="deadline")
     for place, mode in enumerate(CONTENDERS):
-        own, how = deadline.where(mode=mode), {"color": f"C{place}", "label": mode}
+        own = deadline.where(mode=mode)
+        how: dict[str, Any] = {"color": f"C{place}", "label": mode}
         alone = own.where(busy=0)
         alone.line(panels[0, 0], "share", "missed_percent", **how)
         alone.line(panels[0, 1], "share", "mean_return", **how)
