@@ -52,7 +52,7 @@ COMMANDS = {
     "rerun": Command("the running daemon as a Rerun stream", module="rerun_stream"),
     "set": Command("change a setting of the running daemon", module="set_value"),
     "events": Command("what happened in the run of the running daemon"),
-    "policy-server": Command("answer for the agents of others, over the network", True),
+    "policy-server": Command("serve a policy to daemons on other machines", True),
     "learner": Command("start or find the learner of a Ray cluster, and follow it", True),
     "plan": Command("measure the policy; how many processes it needs", True),
     "profile": Command("measure a learning step, layer by layer and by precision", True),

@@ -131,7 +131,10 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 def _note(folder: Path) -> dict[str, Any]:
     """The note that `rtagent serve` wrote about itself, if that daemon still runs."""
     path = folder / NOTE
-    none_runs = f"no daemon runs on the state directory {folder}; start one: rtagent serve"
+    none_runs = (
+        f"no daemon runs on the state directory {folder}; start one with rtagent serve, or name "
+        "the directory of one that runs with --state-dir"
+    )
     try:
         # Another user could have written it; but root may ask the daemons of other users.
         (check_unshared if os.geteuid() == 0 else check_private)(folder)

@@ -62,15 +62,15 @@ class PolicyConfig(Section):
     engine: Literal["torch", "openvino", "onnxruntime", "auto"] = "torch"
     """What runs the network to act: torch; OpenVINO (extra `openvino`) or ONNX Runtime (extra
     `onnx`), for which a process of its own converts published weights; auto: the fastest of those
-    installed that agrees. Whatever cannot take the network leaves acting to torch."""
+    installed that agrees. Where no engine supports the network, torch runs it."""
     engine_agreement: float = Field(0.99, ge=0.0, le=1.0)
     """A converted model acts only if at least this share of its actions on recent frames is what
     torch chooses in float32."""
     engine_frames: int = Field(100, ge=1, le=10_000)
     """Recent frames on which this agreement is checked; fewer if the replay keeps fewer."""
     engine_share: float = Field(0.1, gt=0.0, le=1.0)
-    """Largest share of a core that conversion may take. Where weights are published more often than
-    they can be converted, the newest ones are, when their turn comes."""
+    """Largest share of a core that conversion may take. If weights are published more often than
+    that allows, only the newest are converted, and those between are skipped."""
     precision: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
     """Precision of inference on the CPU; auto: the resnet in bfloat16 where that is measured to be
     faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs an engine.
@@ -131,8 +131,9 @@ class InferenceConfig(Section):
     injected_latency_distribution: Distribution = "constant"
     """Distribution of the injected latency."""
     injected_latency_spread: float = Field(0.0, ge=0.0, le=100.0)
-    """gauss: relative standard deviation; lognormal: sigma; outliers: below 1 their share, each 10
-    times as long, from 1 on the factor of the 1 % that they are; 0: 1 %, 10 times as long."""
+    """gauss: relative standard deviation; lognormal: sigma; outliers: below 1, the share of
+    inferences that take 10 times as long; from 1 on, how many times as long 1 % of them take; 0:
+    1 % take 10 times as long."""
 
     @property
     def sequential(self) -> bool:

@@ -61,8 +61,8 @@ class LearningConfig(Section):
     """Discount per tick: what comes 1 / (1 - gamma) ticks later counts a third. Per decision, if
     discount says so."""
     n_step: int = Field(8, ge=1, le=1000)
-    """Ticks summed before bootstrapping: as many decisions as fit into them, at least one; who
-    decides seldom needs more ticks. Decisions, if discount says so."""
+    """Ticks whose rewards are summed before bootstrapping: as many decisions as fit into them, at
+    least one; with few decisions per second, set more ticks. Decisions, if discount says so."""
     sequence: int = Field(16, ge=1, le=1024)
     """Recurrent networks: consecutive decisions of a sequence that are learned from. A batch has as
     many sequences as batch_size needs."""
