@@ -6,7 +6,12 @@ import argparse
 import json
 from typing import Any
 
-from rtagent.cli.options import add_json_option, add_seconds_option
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    add_seconds_option,
+    config_of,
+)
 from rtagent.cli.output import report, stderr
 from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
@@ -17,20 +22,31 @@ EXIT_FAILED = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0")
-    add("--rate-hz", type=float, metavar="R", help="ticks per second; default: the world's own")
-    add("--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor")
+    add("env_id", metavar="ENV_ID", nargs="?",
+        help="a registered Gymnasium id, package.module:EnvId-v0, or package.module:name of a "
+        "class or function; default: env.id of the configuration")
+    add("--rate-hz", type=float, metavar="R",
+        help="ticks per second; default: env.rate_hz, else the world's own")
+    add("--kwargs", metavar="JSON",
+        help="passed on to the environment's constructor, in place of env.kwargs")
+    add_config_options(parser)
     add_seconds_option(parser, 5.0, "how long to step it on the wall clock")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check it in a child process; 0 unless something fails."""
-    kwargs = _kwargs(args.kwargs)
-    with stderr().status(f"checking {args.env_id}") as line:
+    env = config_of(args).env
+    env_id = args.env_id or env.id
+    kwargs = env.kwargs if args.kwargs is None else _kwargs(args.kwargs)
+    settings = env.model_dump(
+        exclude_unset=True, exclude={"id", "kwargs", "step_limit_s", "reset_limit_s"}
+    )
+    with stderr().status(f"checking {env_id}") as line:
         found = check_realtime(
-            args.env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
-            progress=lambda call: line.update(f"checking {args.env_id}: {call}"),
+            env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
+            step_limit_s=env.step_limit_s, reset_limit_s=env.reset_limit_s, settings=settings,
+            progress=lambda call: line.update(f"checking {env_id}: {call}"),
         )
     report(args, found.as_dict(), lambda _: show(found.checks))
     return 0 if found.ok else EXIT_FAILED

@@ -32,7 +32,8 @@ HIGHEST_HZ = 1000.0
 def check_realtime(
     make_env: MakeEnv, *, rate_hz: float | None = None, kwargs: Mapping[str, Any] | None = None,
     seconds: float = 5.0, seed: int = 0, step_limit_s: float = EnvConfig().step_limit_s,
-    reset_limit_s: float = EnvConfig().reset_limit_s, progress: Callable[[str], object] = str,
+    reset_limit_s: float = EnvConfig().reset_limit_s,
+    settings: Mapping[str, Any] | None = None, progress: Callable[[str], object] = str,
 ) -> Report:
     """Check an environment for realtime use, where the world does not wait.
 
@@ -46,6 +47,7 @@ def check_realtime(
         seconds: how long it is stepped on the wall clock.
         seed: of actions and episodes.
         step_limit_s, reset_limit_s: as `env.step_limit_s` and `env.reset_limit_s` of the run.
+        settings: other settings of the section `env`, such as `{"observation_key": "front"}`.
         progress: called with the name of each call to the environment.
 
     Returns:
@@ -58,7 +60,10 @@ def check_realtime(
         raise UserError(f"rate_hz = {rate_hz:g}: must be above 0, at most {HIGHEST_HZ:g}")
     if not 0.0 < seconds <= LONGEST_S:
         raise UserError(f"seconds = {seconds:g}: must be above 0, at most {LONGEST_S:g}")
-    job = Job(make_env, dict(kwargs or {}), rate_hz, seconds, seed, step_limit_s, reset_limit_s)
+    job = Job(
+        make_env, dict(kwargs or {}), rate_hz, seconds, seed, step_limit_s, reset_limit_s,
+        dict(settings or {}),
+    )
     pickling = Check("pickling", *_pickling(job))
     outcome = Outcome(Findings())
     if pickling.verdict != "fail":

@@ -23,6 +23,7 @@ class Job:
     seed: int
     step_limit_s: float
     reset_limit_s: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ class Findings:
         nondeterministic: whether its registration says so.
         repeats: whether the same seed and actions gave the same episode, in the same environment.
         repeats_afresh: the same, in a new environment.
-        noop_declared: whether the environment names its noop.
+        noop_declared: whether the environment names its noop, or the settings what is done instead.
         noop: the action taken for it, in words.
         noop_ticks, noop_return, noop_ended, noop_faults: an episode of noops alone.
         closed: processes, threads and descriptors held after the first close, less those held

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from multiprocess.connection import Connection
+from numpy.typing import NDArray
 
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import EnvConfig
 from rtagent.config_sources import parse_config
+from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, Step, make
+from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
@@ -42,10 +44,12 @@ Announce = Callable[[str, float, Findings | None], object]
 
 
 class World(NamedTuple):
-    """An environment under trial, and the adapter through which rtagent uses it."""
+    """An environment under trial, the adapter through which rtagent uses it, and what it does when
+    the agent does not act."""
 
     env: Watched
     adapter: Adapter
+    default: DefaultBehaviour
 
 
 def _over(step: Step | None) -> bool:
@@ -95,15 +99,11 @@ class Trial:
         self._next("making the environment", self.found)
         job = self._job
         try:
-            if isinstance(job.make_env, str):
-                config = parse_config({"env": {
-                    "id": job.make_env, "rate_hz": job.rate_hz or "auto", "kwargs": job.kwargs,
-                }}).env
-                env = Watched(make(config))
-            else:
-                config = EnvConfig(rate_hz=job.rate_hz or "auto")
-                env = Watched(job.make_env(**job.kwargs))
+            config = parse_config({"env": _settings(job)}).env
+            named = isinstance(job.make_env, str)
+            env = Watched(make(config) if named else job.make_env(**job.kwargs))
             adapter = Adapter(env, config)
+            default = DefaultBehaviour(config, adapter)
         except UserError as error:
             self.found.refusal = str(error)
             return None
@@ -112,7 +112,7 @@ class Trial:
         self._faults = adapter.faults
         self._limit_s = SILENCE_S + 2.0 / adapter.rate_hz
         adapter.keep_time()
-        return World(env, adapter)
+        return World(env, adapter, default)
 
     def _begin(self, world: World) -> None:
         self._reset(world, self._job.seed)
@@ -162,16 +162,22 @@ class Trial:
         return shown
 
     def _stand_still(self, world: World) -> None:
-        """Take noops alone."""
+        """Take the default behaviour alone."""
         self._next("doing nothing", self.found)
         adapter, found = world.adapter, self.found
-        self._reset(world, self._job.seed)
+        frame = self._reset(world, self._job.seed)
         before, words, noop = adapter.faults, adapter.action_meanings, adapter.noop_action
+        chosen = self._job.settings.get("default_action", "noop")
         found.noop = f"action {np.asarray(noop).tolist()}"
         if words and isinstance(noop, int):
             found.noop += f" ({words[noop]})"
+        if chosen != "noop":
+            found.noop = f"env.default_action = {chosen}"
+        last: Action | None = None
         for _ in range(NOOP_STEPS):
-            step = self._step(world, noop)
+            last = world.default.action(frame, last)
+            step = self._step(world, last)
+            frame = frame if step is None else step.frame
             found.noop_ticks += 1
             found.noop_return += 0.0 if step is None else step.reward
             if _over(step):
@@ -179,23 +185,26 @@ class Trial:
                 break
         found.noop_faults = adapter.faults - before
         named = getattr(world.env.unwrapped, "noop_action", None) is not None
-        found.noop_declared = named or "NOOP" in map(str.upper, words)
+        found.noop_declared = named or "NOOP" in map(str.upper, words) or chosen != "noop"
 
     def _close(self, world: World) -> None:
         self._next("close()", self.found)
         world.env.close()
 
-    def _reset(self, world: World, seed: int | None = None) -> None:
+    def _reset(self, world: World, seed: int | None = None) -> NDArray[Any]:
+        """Begin an episode; returns its first frame, zeros if that did not fit the spaces."""
         self._next("reset()")
         began, fault = self._clock.now(), None
+        frame: NDArray[Any] = np.zeros(world.adapter.frame_shape, world.adapter.frame_dtype)
         try:
-            world.adapter.reset(seed)
+            frame = world.adapter.reset(seed)
         except EnvironmentFault as error:
             fault = error
         # The daemon seeds once, before its clock starts.
         if seed is None:
             self.found.resets_s.append(self._clock.now() - began)
         self._note(world, fault)
+        return frame
 
     def _step(self, world: World, action: Any, began: float | None = None) -> Step | None:
         """One step, timed from `began` if given; None if it did not fit the spaces."""
@@ -228,6 +237,16 @@ class Trial:
     def _next(self, call: str, found: Findings | None = None) -> None:
         self._call = call
         self._announce(call, self._limits.get(call, self._limit_s), found)
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    """The section `env` of a configuration with the job's environment."""
+    settings = dict(job.settings)
+    if isinstance(job.make_env, str):
+        settings |= {"id": job.make_env, "kwargs": job.kwargs}
+    if job.rate_hz is not None:
+        settings["rate_hz"] = job.rate_hz
+    return settings
 
 
 def main(descriptor: int, parent: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from rtagent.cli import check_env
 from rtagent.testing import Check, Report
 from tests.cli.conftest import Refused, Run
+
+DEFAULTS: dict[str, Any] = {"step_limit_s": 30.0, "reset_limit_s": 60.0, "settings": {}}
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def test_warnings_pass(run: Run, calls: list[tuple[Any, ...]]) -> None:
     assert shown.code == 0
     assert "warn" in shown.out
     assert "declare it" in shown.out
-    assert calls == [("Good-v0", {"rate_hz": None, "kwargs": {}, "seconds": 5.0})]
+    assert calls == [("Good-v0", {"rate_hz": None, "kwargs": {}, "seconds": 5.0, **DEFAULTS})]
 
 
 def test_a_failure_is_code_1_with_advice(run: Run, calls: list[tuple[Any, ...]]) -> None:
@@ -41,7 +44,24 @@ def test_a_failure_is_code_1_with_advice(run: Run, calls: list[tuple[Any, ...]])
     assert shown.code == 1
     assert "nan [3 times]" in shown.out
     assert "find it" in shown.out
-    assert calls == [("Bad-v0", {"rate_hz": 30.0, "kwargs": {"speed": 2}, "seconds": 5.0})]
+    assert calls == [
+        ("Bad-v0", {"rate_hz": 30.0, "kwargs": {"speed": 2}, "seconds": 5.0, **DEFAULTS})
+    ]
+
+
+def test_the_configuration_counts(
+    run: Run, calls: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    file = tmp_path / "robot.toml"
+    file.write_text('[env]\nid = "Good-v0"\nkwargs = { speed = 2 }\nstep_limit_s = 0.5\n')
+    options = ["--set", "env.observation_key=front"]
+    run("check-env", "--config", str(file), *options)
+    run("check-env", "Other-v0", "--kwargs", "{}", "--config", str(file), *options)
+    told = {
+        "rate_hz": None, "kwargs": {"speed": 2}, "seconds": 5.0, "step_limit_s": 0.5,
+        "reset_limit_s": 60.0, "settings": {"observation_key": "front"},
+    }
+    assert calls == [("Good-v0", told), ("Other-v0", {**told, "kwargs": {}})]
 
 
 def test_json(run: Run, calls: list[tuple[Any, ...]]) -> None:

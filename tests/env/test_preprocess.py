@@ -175,6 +175,14 @@ def test_colours_and_sizes_are_told() -> None:
     assert "as 60x80 pixels, in colours" in sight(BOX, observer)
 
 
+def test_a_dict_that_is_too_large_names_the_setting_that_selects_an_entry() -> None:
+    costmap = gym.spaces.Box(0.0, 1.0, (300, 300, 5), np.float32)
+    space = gym.spaces.Dict({"costmap": costmap, "scan": gym.spaces.Box(0.0, 9.0, (360,))})
+    with pytest.raises(UserError, match=r"env\.observation_key selects one entry"):
+        observer_for(space)
+    assert observer_for(space, "scan").shape == (360,)
+
+
 def test_what_is_seen_of_a_dict_in_a_dict_is_told() -> None:
     inner = gym.spaces.Dict(camera=BOX, speed=SPEED)
     space = gym.spaces.Dict(front=inner, back=inner)

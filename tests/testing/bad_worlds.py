@@ -37,6 +37,19 @@ class Honest(gym.Env[Any, Any]):
         return self.see(), float(action), self.ticks == 20, False, {}
 
 
+class TwoCameras(Honest):
+    """Shows two pictures, neither with a usual name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        picture = gym.spaces.Box(0, 255, (48, 64, 3), np.uint8)
+        self.observation_space = gym.spaces.Dict({"front": picture, "rear": picture})
+
+    def see(self) -> Any:
+        return {each: self.np_random.integers(0, 256, (48, 64, 3), np.uint8)
+                for each in ("front", "rear")}
+
+
 class Hanging(Honest):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self.ticks == 3:

@@ -43,6 +43,23 @@ def test_nothing_is_wrong_with_an_honest_environment() -> None:
     assert (found.noop_ticks, found.noop_return, found.noop_ended) == (20, 0.0, True)
 
 
+def test_settings_decide_what_the_agent_sees_and_what_nothing_is() -> None:
+    assert attempt(bad_worlds.TwoCameras).refusal is not None
+    settings = {"observation_key": "rear", "image_size": 32, "default_action": "repeat"}
+    found = attempt(bad_worlds.TwoCameras, settings=settings)
+    assert found.refusal is None
+    assert "32x32 pixels, grey" in found.sight
+    assert "of the Dict only rear" in found.sight
+    assert found.noop == "env.default_action = repeat"
+    assert found.noop_declared
+
+
+def test_a_default_action_that_there_is_not_is_a_refusal() -> None:
+    found = attempt(bad_worlds.Honest, settings={"default_action": 77})
+    assert found.refusal is not None
+    assert "env.default_action = 77" in found.refusal
+
+
 def test_the_rate_that_is_asked_for_is_kept() -> None:
     clock = VirtualClock()
     found = attempt(bad_worlds.Honest, clock, rate_hz=10.0, seconds=7.0)
