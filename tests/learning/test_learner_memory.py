@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,7 +15,7 @@ import torch
 from rtagent.learning import learner
 from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import empty_batch
-from tests.learning.learner_run import Start
+from tests.learning.learner_run import SETTINGS, Start
 
 
 def test_the_memory_of_a_batch_is_recorded_with_its_size(
@@ -27,6 +28,24 @@ def test_the_memory_of_a_batch_is_recorded_with_its_size(
     horizon, frames = run.world.horizon.read(), empty_batch(run.blueprint, 8)
     each = frames.observations.nbytes + frames.next_observations.nbytes
     assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
+
+
+def normalized(observations: Any, actions: Any) -> torch.nn.Module:
+    count = math.prod(observations.shape)
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(count, 8), torch.nn.BatchNorm1d(8),
+        torch.nn.Linear(8, int(actions.n)),
+    )
+
+
+def test_a_network_that_normalizes_batches_learns(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot compute a batch of one."""
+    monkeypatch.setitem(SETTINGS, "policy", {"factory": f"{__name__}:normalized"})
+    run = start()
+    run.learn(12)
+    assert run.record.samples_consumed == 12 * 4
 
 
 def test_memory_of_large_batches_is_given_back_after_they_have_shrunk(
