@@ -114,7 +114,7 @@ def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Bluepri
         _check_in_bfloat16(policy, actor, inputs, actions, head)
     return replace(
         world, network=describe(policy, inputs, head), tensors=tensors[:acting],
-        critics=tensors[acting:], precision=precision, chunk=chunk,
+        critics=tensors[acting:], precision=precision, chunk=chunk or 1,
         state_size=state_size_of(actor),
     )
 
@@ -197,17 +197,19 @@ def _check_in_bfloat16(
         raise UserError(f"policy.precision = 'bfloat16': {error}") from error
 
 
-def _check_chunk(config: Config, chunk: int) -> None:
+def _check_chunk(config: Config, chunk: int | None) -> None:
     """Refuse settings that do not go with chunks of actions."""
-    if chunk == 1:
+    if chunk is None:
         return
-    network = f"policy.factory = {config.policy.factory!r} answers with chunks of {chunk} actions"
-    if not 1 < chunk <= LONGEST_CHUNK:
+    actions = "1 action" if chunk == 1 else f"{chunk} actions"
+    network = f"policy.factory = {config.policy.factory!r} answers with chunks of {actions}"
+    if not 1 <= chunk <= LONGEST_CHUNK:
         raise UserError(f"{network}: 1 to {LONGEST_CHUNK} are possible")
     if config.learning.processes:
         raise UserError(
-            f"learning.processes = {config.learning.processes}: {network}, and learners learn "
-            "single ones; set learning.processes = 0"
+            f"learning.processes = {config.learning.processes}: {network}, (B, {chunk}, outputs), "
+            "and learners learn from (B, outputs); set learning.processes = 0 or, if no chunks are "
+            "meant, flatten the frames of an observation before the first linear layer"
         )
     if config.policy.engine != "torch":
         raise UserError(

@@ -57,7 +57,7 @@ def imported(path: str) -> Callable[..., Any]:
 
 def check_output(
     module: Any, path: str, zeros: tuple[npt.NDArray[Any], ...], shape: tuple[int, ...]
-) -> int:
+) -> int | None:
     """Run the module once, and check the shape of its answer.
 
     Args:
@@ -67,7 +67,7 @@ def check_output(
         shape: of the answer to one observation, for one tick.
 
     Returns:
-        H, the number of consecutive ticks that an answer is for; 1 if answers are no chunks.
+        H, the number of consecutive ticks that an answer is for; None if answers are no chunks.
 
     Raises:
         UserError: it fails, or answers something other than (B, *shape) or (B, H, *shape).
@@ -104,7 +104,7 @@ def check_output(
             f"policy.factory = {path!r}: the module maps {count} observations to {found}, "
             f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
-    return 1
+    return None
 
 
 def encodes(module: Any) -> bool:

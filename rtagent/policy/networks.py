@@ -162,6 +162,12 @@ def build(
             )
         module = from_factory(path, observation_space, action_space)
         check_output(module, path, zeros(observation_space, 2), head.output_shape(actions))
+        if not any(True for _ in float_state(module)):
+            raise UserError(
+                f"policy.factory = {path!r}: the module has no parameters, and without weights "
+                "there is nothing to learn or to keep; a policy that only acts is named by "
+                "policy.pretrained"
+            )
         return module.float()
     scale, pending = observation_scale(observation_space), pending_width(observation_space)
     width = 64 * policy.width
@@ -249,10 +255,10 @@ def float_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def chunk_length(
     module: nn.Module, policy: PolicyConfig, observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any], head: OutputHead,
-) -> int:
-    """Number of consecutive ticks that a network's answer is for; 1 if answers are no chunks."""
+) -> int | None:
+    """Number of consecutive ticks that a network's answer is for; None if answers are no chunks."""
     if resolved_name(policy, observation_space) != "factory":
-        return 1
+        return None
     shape = head.output_shape(_outputs(action_space, head))
     return check_output(module, str(policy.factory), zeros(observation_space, 2), shape)
 

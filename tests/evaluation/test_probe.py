@@ -128,6 +128,37 @@ def test_a_network_of_a_factory_is_run_as_it_will_act() -> None:
         probe(load_config(None, settings, {}))
 
 
+def unflattened(observations: Any, actions: gym.spaces.Discrete) -> torch.nn.Module:
+    """Keeps the axis of the frames, of which there is one."""
+    return torch.nn.Linear(observations.shape[-1], int(actions.n))
+
+
+def test_a_network_that_keeps_the_axis_of_the_frames_does_not_learn() -> None:
+    settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:unflattened"]
+    said = r"chunks of 1 action, \(B, 1, outputs\).*flatten the frames"
+    with pytest.raises(UserError, match=said):
+        probe(load_config(None, settings, {}))
+    assert probe(load_config(None, [*settings, "learning.processes=0"], {})).chunk == 1
+
+
+class Weightless(torch.nn.Module):
+    """A rule instead of a network."""
+
+    def __init__(self, observations: Any, actions: gym.spaces.Discrete) -> None:
+        super().__init__()
+        self.actions = int(actions.n)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(observations), self.actions)
+
+
+def test_a_network_without_weights_is_refused_in_one_line() -> None:
+    settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:Weightless"]
+    with pytest.raises(UserError, match=r"no parameters.*policy\.pretrained") as caught:
+        probe(load_config(None, settings, {}))
+    assert "\n" not in str(caught.value)
+
+
 def raises(observations: Any, actions: Any) -> torch.nn.Module:
     raise RuntimeError("no such layers here")
 
