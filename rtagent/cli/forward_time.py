@@ -63,7 +63,8 @@ def measure(
         on_progress: called with the fraction that is done.
 
     Returns:
-        The times of acting and of learning; the latter are None if memory is too short to learn.
+        The times of acting and of learning; the latter are None if nothing learns, or memory is
+        too short for it.
 
     Raises:
         UserError: the environment or the network cannot be built, or ends its process.
@@ -76,6 +77,8 @@ def _measure_here(
 ) -> tuple[ForwardTimes, UpdateTimes | None]:
     """Body of the measured process."""
     half = seconds / 2.0
+    if not config.learning.processes:
+        return measure_acting(config, blueprint, seconds, report), None
     forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
     update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
     return forward, update

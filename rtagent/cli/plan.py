@@ -80,7 +80,9 @@ def make_plan(
     }
     busy = float(measured.forward_s.mean()) / wanted
     learning = None if update is None else _learning(config, update, tick)
-    learning_advice = _learning_advice(learning, 1e3 * tick, cores - busy)
+    learning_advice: list[str] = []
+    if config.learning.processes:
+        learning_advice = _learning_advice(learning, 1e3 * tick, cores - busy)
     return {
         "environment": config.env.id, "rate_hz": measured.rate_hz, "tick_ms": 1e3 * tick,
         "interaction_ms": 1e3 * wanted, "network": measured.network,

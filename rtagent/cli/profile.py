@@ -17,6 +17,7 @@ from rtagent.cli.options import (
 )
 from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.config import Config
+from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
 
@@ -70,6 +71,11 @@ def take(
     from rtagent.learning.profiling import profile_key, take_profile
 
     size, seconds, again = argument
+    if blueprint.chunk > 1:
+        raise UserError(
+            f"policy.factory = {config.policy.factory!r} answers with chunks of {blueprint.chunk} "
+            "actions, which are not learned: there is no learning step to measure"
+        )
     key = profile_key(config, blueprint, size)
     known = None if again else ProfileCache(config.run.state_dir).read(key)
     return key, known or take_profile(config, blueprint, size, seconds, report)

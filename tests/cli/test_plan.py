@@ -113,6 +113,12 @@ def test_learning_that_was_not_measured_is_unknown() -> None:
     assert plan["advice"][-1] == "too little memory to measure learning here"
 
 
+def test_where_nothing_learns_nothing_is_said_of_learning() -> None:
+    plan = _learning(None, "learning.processes=0")
+    assert plan["learning"] is None
+    assert not any("learn" in line for line in plan["advice"])
+
+
 def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = _measured([0.001] * 10, [0.082] * 10)
     monkeypatch.setattr(plan_command, "measure", lambda *_: (measured, _update(0.028, 0.002)))
