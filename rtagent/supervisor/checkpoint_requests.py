@@ -82,7 +82,7 @@ class CheckpointRequests:
         if any(child.state in (State.RUNNING, State.STOPPING) for child in learners):
             return
         died = [each for each in learners if each.state in (State.BACKOFF, State.FAILED)]
-        why = f"{died[0].name} has died: {died[0].last_error}" if died else "all learners have left"
+        why = f"{died[0].name} has died: {died[0].last_line}" if died else "all learners have left"
         raise NotInForce(
             f"the checkpoint is not written, since {why}; the next learner that starts writes it, "
             "and the event checkpoint tells when"

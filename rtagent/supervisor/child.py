@@ -112,6 +112,11 @@ class Child:
         return f"{self.role} {self.index}" if self.role in ("inference", "learner") else self.role
 
     @property
+    def last_line(self) -> str:
+        """The reason of the last death in one line: of a traceback the last; empty if none."""
+        return "".join((self.last_error or "").splitlines()[-1:])
+
+    @property
     def pid(self) -> int | None:
         """Of the process, while there is one and the fork server has answered."""
         pid: int | None = self.process.pid if self.alive else None

@@ -210,11 +210,10 @@ class Children:
     def _report_death(self, child: Child) -> None:
         """Report if a process has died, or could not be started."""
         if child.state in (State.BACKOFF, State.FAILED):
-            error = (child.last_error or "").splitlines()[-1:]
             wait_s = child.start_at - child.since
             again = {} if child.boot_error else {"again_in_s": round(wait_s, 1)}
             kind = "failed" if child.state is State.FAILED else "died"
-            self._report.event(kind, source=child.name, error="".join(error), **again)
+            self._report.event(kind, source=child.name, error=child.last_line, **again)
 
     def fresh(self, now: float) -> bool:
         """Whether every role that a run needs has a process that beats.

@@ -214,7 +214,7 @@ def running(workers: Sequence[Child], count: int) -> bool:
     for child in workers:
         if child.state is State.FAILED:
             raise NotInForce(
-                f"accepted, and it stays, but {child.name} failed: {child.last_error}; it is "
+                f"accepted, and it stays, but {child.name} failed: {child.last_line}; it is "
                 "started again by itself, and the event in_force tells when the change is in force"
             )
     settled = all(child.state in SETTLED for child in workers)

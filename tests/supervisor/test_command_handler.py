@@ -249,7 +249,8 @@ def test_a_change_that_comes_late_says_what_it_waits_for_and_then_that_it_is_in_
 def test_a_change_whose_process_fails_stays_and_says_so(stage: Stage) -> None:
     stage.learners = [Child("learner", 0, print, State.RUNNING), Child("learner", 1, print)]
     result = stage.set("learning", processes=2)
-    stage.learners[1].state, stage.learners[1].last_error = State.FAILED, "out of memory"
+    error = "Traceback (most recent call last):\n  ...\nout of memory"
+    stage.learners[1].state, stage.learners[1].last_error = State.FAILED, error
     stage.pending.settle(1.0)
     with pytest.raises(NotInForce, match="it stays, but learner 1 failed: out of memory; it is st"):
         result.result(0)
