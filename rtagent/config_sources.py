@@ -22,6 +22,14 @@ from rtagent.errors import UserError
 from rtagent.files.toml_file import read_toml
 
 ENVIRONMENT_PREFIX = "RTAGENT_"
+_FORMS = {
+    "policy.factory": "package.module:callable",
+    "policy.device": "cpu or cuda:N",
+    "learning.device": "auto, cpu or cuda:N",
+    "service.allowed_hosts": "a host's name or address, with or without :PORT",
+    "cluster.name": "1 to 64 letters, digits, dots, underscores and hyphens",
+}
+"""The form of settings that have to match a regular expression, in words."""
 
 
 def load_config(
@@ -75,8 +83,7 @@ def _describe(error: ValidationError) -> str:
     first = problems[0]
     # Beyond the field's name come the branches of a union, of which each says what it takes.
     field = ".".join(str(part) for part in first["loc"][:2]) or "configuration"
-    reasons = [each["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
-               for each in problems if each["loc"][:2] == first["loc"][:2]]
+    reasons = [_reason(each) for each in problems if each["loc"][:2] == first["loc"][:2]]
     reason = ", or ".join(dict.fromkeys(reasons))
     others = len({each["loc"][:2] for each in problems}) - 1
     more = f" (and {others} more)" if others else ""
@@ -85,6 +92,17 @@ def _describe(error: ValidationError) -> str:
     if isinstance(first["input"], dict | BaseModel):
         return f"{field}: {reason}{more}"
     return f"{field} = {first['input']!r}: {reason}{more}"
+
+
+def _reason(problem: Mapping[str, Any]) -> str:
+    """What is wrong with one value, in words."""
+    kind, field = problem["type"], ".".join(str(part) for part in problem["loc"][:2])
+    if kind == "string_pattern_mismatch" and field in _FORMS:
+        return f"expected {_FORMS[field]}"
+    if kind == "model_type":
+        return f"expected a section with keys, [{field}]"
+    message: str = problem["msg"]
+    return message.removeprefix("Value error, ").partition(", unable to parse")[0]
 
 
 def all_keys() -> list[str]:

@@ -115,6 +115,24 @@ def test_wrong_names(setting: str, named: str) -> None:
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(("setting", "expected"), [
+    ("policy.factory=networks.build", "expected package.module:callable"),
+    ("policy.device=gpu", "expected cpu or cuda:N"),
+    ("learning.device=gpu", "expected auto, cpu or cuda:N"),
+    ('service.allowed_hosts=["http://hub/"]', "with or without :PORT"),
+    ("cluster.name=a b", "expected 1 to 64 letters"),
+])
+def test_a_form_is_told_in_words(setting: str, expected: str) -> None:
+    message = refusal(setting)
+    assert expected in message
+    assert "^" not in message
+
+
+def test_a_value_in_the_place_of_a_section() -> None:
+    with pytest.raises(UserError, match=r"^env = 3: expected a section with keys, \[env\]$"):
+        load_config({"env": 3}, (), {})
+
+
 def test_a_bad_environment_variable_is_named() -> None:
     with pytest.raises(UserError, match=r"^inference\.processes = 0: "):
         load_config(None, (), {"RTAGENT_INFERENCE__PROCESSES": "0"})
