@@ -64,7 +64,8 @@ class AgreedPrecision:
         """Measure which precision is the fastest, and choose it for all learners."""
         learning = self._context.desired.learning
         measured = self._update.measure_precisions(
-            lambda count: blank(self._context.blueprint, learning, count), size,
+            # Batch normalization refuses a batch of one.
+            lambda count: blank(self._context.blueprint, learning, max(2, count)), size,
             self._context.beat,
         )
         self._update.state.precision.chosen = 1 + LEARNING_PRECISIONS.index(measured.chosen)

@@ -38,12 +38,13 @@ def normalized(observations: Any, actions: Any) -> torch.nn.Module:
     )
 
 
+@pytest.mark.parametrize("precision", ["float32", "auto"])
 def test_a_network_that_normalizes_batches_learns(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    precision: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot compute a batch of one."""
     monkeypatch.setitem(SETTINGS, "policy", {"factory": f"{__name__}:normalized"})
-    run = start()
+    run = start(precision=precision)
     run.learn(12)
     assert run.record.samples_consumed == 12 * 4
 
