@@ -100,8 +100,9 @@ class Trial:
         job = self._job
         try:
             config = parse_config({"env": _settings(job)}).env
-            named = isinstance(job.make_env, str)
-            env = Watched(make(config) if named else job.make_env(**job.kwargs))
+            make_env = job.make_env
+            made = make(config) if isinstance(make_env, str) else make_env(**job.kwargs)
+            env = Watched(made)
             adapter = Adapter(env, config)
             default = DefaultBehaviour(config, adapter)
         except UserError as error:
