@@ -27,9 +27,10 @@ from tests.conftest import eventually, started
 pytestmark = pytest.mark.process
 
 SETTINGS = (
-    "env.id=CartPole-v1", "env.rate_hz=120", "learning.where=cluster", "learning.processes=1",
+    "env.id=CartPole-v1", "env.rate_hz=30", "learning.where=cluster", "learning.processes=1",
     "learning.learning_starts=100", "learning.batch_size=16", "learning.prioritized=true",
-    "cluster.weights_every=4", "replay.capacity=20000", "run.tensorboard=false",
+    "learning.updates_per_tick=1", "cluster.weights_every=4", "replay.capacity=20000",
+    "run.tensorboard=false",
 )
 # Ray starts within some ten seconds where two cores have little else to do.
 SOON_S = 300.0
@@ -167,7 +168,7 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
             eventually(lambda: link(quick)["connected"], "it has joined")
             refusals(head.port, tmp_path / "held")
             # Half as many ticks, and so half as many transitions; and its replay is at the learner.
-            slower = ("env.rate_hz=60", "cluster.replay=learner")
+            slower = ("env.rate_hz=15", "cluster.replay=learner")
             with started(
                 tmp_path / "slow", *SETTINGS, address, *slower, own_fork_server=True
             ) as slow:
