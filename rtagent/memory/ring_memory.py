@@ -16,7 +16,8 @@ so that the writer would have to pass the whole reserve within one slice, a few 
 meet a hole in the making.
 
 A reader that samples below a floor just raised brings single pages back. That shows in the kernel's
-count of pages; once it is worth while, all that has been given up is punched again.
+count of pages; once it is worth while, all that has been given up is punched again. What is there
+even then the kernel cannot return, such as a huge page of which a part is pinned, and it is left.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class RingMemory:
         self._rings, self._arrays, self._capacity = rings, arrays, capacity
         self._tick_bytes = sum(array.item_bytes for array in arrays)
         self._low = self._high = first_tick
+        self._again, self._stuck = False, 0
 
     def maintain(self, newest: int, limit: int, ahead: int, budget: int) -> bool:
         """Give up what the limit leaves out, and keep the writer's next slots reserved.
@@ -104,8 +106,12 @@ class RingMemory:
                 return False
             self._punch_slice(dead, low, min(stop, low + step))
             self._low = low = min(stop, low + step)
-        if low >= floor and self._surplus(dead, floor) > SURPLUS_BYTES:
-            self._low = low = dead
+        if low >= floor:
+            surplus = self._surplus(dead, floor)
+            self._stuck = surplus if self._again else min(self._stuck, surplus)
+            self._again = surplus > self._stuck + SURPLUS_BYTES
+            if self._again:
+                self._low = low = dead
         return low >= floor
 
     def _punch_slice(self, dead: int, start: int, stop: int) -> None:

@@ -256,6 +256,23 @@ def test_pages_that_readers_bring_back_go_again(monkeypatch: pytest.MonkeyPatch)
         assert abs(ring.held - held) < 4 * PAGE
 
 
+def test_pages_that_the_kernel_does_not_return_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 30 * PAGE)
+    with machine() as ring:
+        ring.settle(3000, 2900, PLENTY)
+        ring.write(2900)
+        full = ring.held
+        with monkeypatch.context() as stuck:
+            for arena in ring.arenas:
+                stuck.setattr(arena, "punch", lambda start, stop: None)
+            ring.settle(300, 100, 20 * PAGE)
+        assert ring.held >= full
+        for _ in range(32):
+            ring.write(100)
+            ring.settle(300, 100, PLENTY)
+        ring.check(100)
+
+
 def test_nothing_is_punched_near_the_writer() -> None:
     """The owner was held up, and the writer has used up the reserve meanwhile."""
     with machine() as ring:
