@@ -8,6 +8,7 @@ it dies: so the next writer knows the drafts of the dead, and removes them.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -49,6 +50,10 @@ def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | me
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
+    except OSError as error:
+        # File systems that cannot flush a folder have renamed all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,22 @@ def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_the_retu
     draft = calls[0][1]
     assert draft.startswith(PREFIX)
     assert calls == [("fsync", draft), ("replace", draft), ("fsync", tmp_path.name)]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_flush_a_folder_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fsync = os.fsync
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    write(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
 
 
 def test_all_of_it_is_written_before_the_flush(
