@@ -71,6 +71,8 @@ _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqqqfiihBBfi")
 _CRC = struct.Struct("<I")
 _INTEGER = struct.Struct("<i")
+_EPISODE_MASK = 0x7FFFFFFF
+"""Bits of an episode's number that are kept: only that of the next episode must be another one."""
 
 
 class Ledger(StampedRing):
@@ -121,8 +123,8 @@ class Ledger(StampedRing):
     ) -> None:
         """Write the row of one tick. Only the environment process."""
         body = _BODY.pack(
-            observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
-            worker, source, flags, log_probability, position,
+            observed, time_ns, registered_ns, lateness_ns, reward, weights_version,
+            episode & _EPISODE_MASK, worker, source, flags, log_probability, position,
         )
         action_bytes = self._action_bytes(action)
         if self.pending is not None:

@@ -279,6 +279,12 @@ def test_lost_predecessor_is_a_truncation(ledger: Ledger) -> None:
     assert checksum(after[-1]) == after[-1]["crc"]
 
 
+def test_episodes_beyond_31_bits_are_no_error(ledger: Ledger) -> None:
+    for tick in range(3):
+        ledger.write(tick, **values(tick, episode=2**31 - 2 + tick))
+    assert ledger.read(0, 3)["episode"].tolist() == [2**31 - 2, 2**31 - 1, 0]
+
+
 @pytest.mark.parametrize("flags", [TERMINATED, TRUNCATED, TERMINATED | TRUNCATED])
 def test_finished_episode_stays_as_it_is(ledger: Ledger, flags: int) -> None:
     ledger.write(0, **values(0, flags=flags))
