@@ -62,7 +62,7 @@ class PolicyConfig(Section):
     engine: Literal["torch", "openvino", "onnxruntime", "auto"] = "torch"
     """What runs the network to act: torch; OpenVINO (extra `openvino`) or ONNX Runtime (extra
     `onnx`), for which a process of its own converts published weights; auto: the fastest of those
-    installed that agrees. Where no engine supports the network, torch runs it."""
+    installed that agrees. Where no engine supports the network, or agrees, torch runs it."""
     engine_agreement: float = Field(0.99, ge=0.0, le=1.0)
     """A converted model acts only if at least this share of its actions on recent frames is what
     torch chooses in float32."""

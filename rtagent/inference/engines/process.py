@@ -108,7 +108,7 @@ class Converter:
         return answers
 
     def _publish(self, info: WeightsInfo, converted: Converted | None) -> None:
-        """Publish a model, or say why there is none."""
+        """Publish a model; where there is none, torch acts, and an event says why."""
         record = self._context.record
         record.refused += len(self._choice.refused)
         if converted is not None and len(converted.model) > self._models.capacity:
@@ -127,7 +127,7 @@ class Converter:
             )
             self._models.publish(converted.model, found)
             record.conversions += 1
-        elif self._context.config.policy.engine == "auto" or self._choice.exhausted:
+        else:
             self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
 
     def _report_refusals(self, info: WeightsInfo) -> None:
