@@ -16,6 +16,7 @@ from multiprocess.connection import Connection
 
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.logs.shortening import current_traceback
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.launch import ForkServer, Process
@@ -160,5 +161,8 @@ def _publish(handles: WorldHandles, resume: Path | None, pipe: Any) -> None:
     except UserError as error:
         answer = ("failed", str(error))
     except Exception:
-        answer = ("failed", traceback.format_exc())
+        # Its lines do not fit into the one line of a refusal.
+        traceback.print_exc()
+        reason = current_traceback().splitlines()[-1]
+        answer = ("failed", f"the first weights cannot be published: {reason}")
     pipe.send(answer)

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,3 +114,19 @@ def test_what_cannot_be_built_is_refused_in_one_line(
         find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never)
     assert "Traceback" not in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_an_error_that_nobody_foresaw_is_refused_in_one_line_and_printed_whole(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(handles: Any) -> None:
+        raise RuntimeError("no such\nkernel")
+
+    said: list[tuple[str, ...]] = []
+    monkeypatch.setattr(startup, "start_life", lambda name: None)
+    monkeypatch.setattr(startup, "World", fail)
+    handles, pipe = SimpleNamespace(), SimpleNamespace(send=said.append)
+    startup._publish(handles, None, pipe)  # type: ignore[arg-type]
+    reason = "the first weights cannot be published: RuntimeError: no such kernel"
+    assert said == [("failed", reason)]
+    assert "Traceback" in capfd.readouterr().err
