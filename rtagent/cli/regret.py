@@ -59,6 +59,7 @@ DIFFERENCES = {
     "delay": ("paused", "delayed"), "inaction": ("delayed", "live"),
     "learning": ("reference", "paused"),
 }
+ENDED_EARLY = f"ended before {LEAST_EPISODES} episodes were played in every world"
 Figure = Callable[..., float]
 
 
@@ -153,6 +154,8 @@ def play_live(
     with live_run(config, saved, stop) as runtime:
         rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
+    if done < LEAST_EPISODES and stop.received:
+        raise UserError(ENDED_EARLY)
     if done < LEAST_EPISODES:
         raise UserError(
             f"{done} episodes ended in the live world, and {LEAST_EPISODES} are needed: more "
@@ -233,7 +236,7 @@ class Measurement:
         """
         count = min(self._count, *(len(each.ticks) for each in self._worlds.values()))
         if count < LEAST_EPISODES:
-            raise UserError(f"ended before {LEAST_EPISODES} episodes were played in every world")
+            raise UserError(ENDED_EARLY)
         worlds = {name: each.first(count) for name, each in self._worlds.items()}
         # Fewer than were played live, if the worlds that wait were ended early.
         ticks = int(worlds["live"].ticks.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +14,13 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
+from rtagent.cli import regret
 from rtagent.cli.regret import Measurement
+from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import EnvConfig
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter
+from rtagent.errors import UserError
 from rtagent.memory.ledger import row_dtype
 from rtagent.staggering.arbiter import Source
 from tests.cli.conftest import Refused, Run
@@ -97,6 +101,23 @@ def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played()
     assert found["matched_starts"]
     assert found["live"]["inaction_fraction"] == 0.0
     assert found["live"]["delay_ticks"]["max"] == 1
+
+
+@pytest.mark.parametrize(
+    ("stopped", "said"), [(True, r"^ended before 2 episodes"), (False, r"^1 episodes.*--seconds")]
+)
+def test_too_few_live_episodes_are_explained_by_what_ended_them(
+    monkeypatch: pytest.MonkeyPatch, stopped: bool, said: str
+) -> None:
+    rows = np.zeros(5, row_dtype(make_blueprint()))
+    rows["flags"][2] = 1
+    monkeypatch.setattr(regret, "live_run", lambda *ignored: nullcontext())
+    monkeypatch.setattr(regret, "follow_ledger", lambda *ignored: rows)
+    ignored: Any = None
+    stop = StopSignal()
+    stop.received = stopped
+    with Progress(disable=True) as progress, pytest.raises(UserError, match=said):
+        regret.play_live(ignored, ignored, 4, 60.0, stop, progress)
 
 
 def test_what_cannot_be_measured_is_one_line(refused: Refused, tmp_path: Path) -> None:
