@@ -39,8 +39,9 @@ def _step_time(found: Findings) -> Judged:
     floor = float(np.percentile(found.late_s, 99)) if found.late_s else None
     told = (
         f"p50 {_ms(p50)}, p99 {_ms(p99)}, max {_ms(max(found.steps_s))} of a tick of {_ms(tick)} "
-        f"({len(found.steps_s)} steps); the machine "
-        f"{'did not sleep between them' if floor is None else f'woke up p99 {_ms(floor)} late'}"
+        f"({len(found.steps_s)} steps); "
+        + ("no time was left between them" if floor is None else
+           f"the machine woke up p99 {_ms(floor)} late")
     )
     busy = floor is not None and floor > QUIET * tick
     if p99 <= tick / 2:

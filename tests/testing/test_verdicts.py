@@ -37,7 +37,7 @@ def test_a_step_that_is_always_slow_fails_on_any_machine() -> None:
     assert (check.verdict, check.advice) == (
         "fail", "set env.rate_hz to 10 or less, or make the step faster"
     )
-    assert check.found.endswith("the machine did not sleep between them")
+    assert check.found.endswith("(10 steps); no time was left between them")
     assert "busy" in verdict("step time", steps_s=[0.05] * 10, late_s=[1.0]).advice
 
 
