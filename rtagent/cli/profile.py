@@ -71,10 +71,10 @@ def take(
     from rtagent.learning.profiling import profile_key, take_profile
 
     size, seconds, again = argument
-    if blueprint.chunk > 1:
+    if blueprint.chunk is not None:
         raise UserError(
-            f"policy.factory = {config.policy.factory!r} answers with chunks of {blueprint.chunk} "
-            "actions, which are not learned: there is no learning step to measure"
+            f"policy.factory = {config.policy.factory!r} answers with chunks of actions, which are "
+            "not learned: there is no learning step to measure"
         )
     key = profile_key(config, blueprint, size)
     known = None if again else ProfileCache(config.run.state_dir).read(key)

@@ -114,7 +114,7 @@ def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Bluepri
         _check_in_bfloat16(policy, actor, inputs, actions, head)
     return replace(
         world, network=describe(policy, inputs, head), tensors=tensors[:acting],
-        critics=tensors[acting:], precision=precision, chunk=chunk or 1,
+        critics=tensors[acting:], precision=precision, chunk=chunk,
         state_size=state_size_of(actor),
     )
 

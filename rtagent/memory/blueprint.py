@@ -49,7 +49,8 @@ class Blueprint:
             arrays; empty if there are none.
         reward_range: least and largest reward of a tick, 0 among them. If None, not declared.
         sight: what the agent sees of the environment, in words.
-        chunk: actions of consecutive ticks that the network answers with.
+        chunk: actions of consecutive ticks that the network answers with. If None, its answers are
+            no chunks.
         pending_actions: how many of them a policy is given beside an observation, see
             `memory/pending.py`.
         precision: of the network that acts, where torch runs it: float32 or bfloat16.
@@ -75,7 +76,7 @@ class Blueprint:
     critics: tuple[TensorSpec, ...] = ()
     reward_range: tuple[float, float] | None = None
     sight: str = ""
-    chunk: int = 1
+    chunk: int | None = None
     pending_actions: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
     state_size: int = 0

@@ -164,7 +164,7 @@ class CommandHandler:
         changes: dict[str, dict[str, Any]] = command.arguments
         before = live_values(self._desired.current.config)
         desired = change(self._desired.current, changes)
-        if self._world.blueprint.chunk > 1 and desired.learning.processes:
+        if self._world.blueprint.chunk is not None and desired.learning.processes:
             raise UserError(
                 f"learning.processes = {desired.learning.processes}: this policy answers with "
                 "chunks of actions, and learners learn single ones"

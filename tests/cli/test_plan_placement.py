@@ -10,9 +10,12 @@ import pytest
 from rtagent.cli import plan_placement
 from rtagent.cli import profile as profile_command
 from rtagent.cli.plan_placement import describe
+from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
 from rtagent.placement.profile import FOLDER
 from rtagent.placement.step import place
 from tests.cli.conftest import Refused, Run
+from tests.conftest import make_blueprint
 from tests.placement.steps import made_profile
 
 
@@ -80,6 +83,13 @@ def test_a_real_step_is_profiled_planned_and_measured(
     assert document["measured_ms"] > 0.0
     assert 0.0 < document["predicted_ms"] <= document["best_single_unit_ms"]
     assert len(list((tmp_path / FOLDER).glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("length", [1, 8])
+def test_chunks_are_not_learned(length: int) -> None:
+    config = parse_config({"policy": {"factory": "mine:make"}})
+    with pytest.raises(UserError, match="there is no learning step to measure"):
+        profile_command.take(config, make_blueprint(chunk=length), (32, 0.1, True), print)
 
 
 @pytest.mark.process

@@ -100,7 +100,7 @@ CHUNKS = ["env.id=CartPole-v1", f"policy.factory={__name__}:Chunks"]
 def test_a_network_that_answers_with_chunks() -> None:
     found = probe(load_config(None, [*CHUNKS, "learning.processes=0"], {}))
     assert found.chunk == 10
-    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).chunk == 1
+    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).chunk is None
 
 
 class Continuing(Chunks):

@@ -302,3 +302,14 @@ def test_settings_that_do_not_fit_a_recurrent_policy_are_refused_while_it_runs(
     )
     with pytest.raises(UserError, match=said):
         stage.set(section, **changes).result(0)
+
+
+@pytest.mark.parametrize("length", [1, 8])
+def test_learners_are_refused_to_a_policy_that_answers_with_chunks(
+    stage: Stage, length: int
+) -> None:
+    stage.handler._world.blueprint = make_blueprint(
+        actions=DiscreteActions(Discrete(3)), chunk=length
+    )
+    with pytest.raises(UserError, match=r"learning\.processes = 2: .* chunks of actions"):
+        stage.set("learning", processes=2).result(0)
