@@ -76,7 +76,6 @@ def make_blueprint(**changes: object) -> Blueprint:
         "action_shape": (),
         "action_dtype": "int32",
         "action_meanings": ("NOOP", "LEFT", "RIGHT"),
-        "noop_action": 0,
         "network": "nature 1",
         "tensors": (TensorSpec("weight", (10, 10)),),
         "screen": True,

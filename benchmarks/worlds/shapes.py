@@ -22,7 +22,6 @@ def blueprint() -> Blueprint:
         action_shape=(),
         action_dtype="int32",
         action_meanings=(),
-        noop_action=0,
         network="none",
         tensors=(TensorSpec("none", (1,)),),
         screen=True,

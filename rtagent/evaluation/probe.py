@@ -90,8 +90,7 @@ def world_of(adapter: Adapter) -> Blueprint:
         frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
         observation_space=_stacked(adapter), action_space=adapter.action_space,
         action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
-        action_meanings=adapter.action_meanings,
-        noop_action=np.asarray(adapter.noop_action).tolist(), network="", tensors=(),
+        action_meanings=adapter.action_meanings, network="", tensors=(),
         screen=adapter.screen, reward_range=adapter.reward_range, sight=adapter.sight,
         actions=adapter.actions,
     )

@@ -41,7 +41,6 @@ class Blueprint:
         action_shape: () for Discrete, (n,) for Box.
         action_dtype: int32 for Discrete, float32 for Box.
         action_meanings: a word for each discrete action; empty if unknown.
-        noop_action: the environment's noop, as a list or an integer.
         network: name and width or the factory, for display and for checkpoints.
         tensors: the acting network's state in buffer order.
         screen: whether a frame can be shown as a picture.
@@ -69,7 +68,6 @@ class Blueprint:
     action_shape: tuple[int, ...]
     action_dtype: str
     action_meanings: tuple[str, ...]
-    noop_action: Any
     network: str
     tensors: tuple[TensorSpec, ...]
     screen: bool

@@ -34,7 +34,7 @@ def _registered() -> Iterator[None]:
 
 def test_shapes_of_continuous_actions() -> None:
     found = probe(load_config(None, ["env.id=Pendulum-v1", "policy.width=2"], {}))
-    assert (found.action_shape, found.action_dtype, found.noop_action) == ((1,), "float32", [0.0])
+    assert (found.action_shape, found.action_dtype) == ((1,), "float32")
     assert found.network == "mlp k=2, td3"
     assert found.parameters == 3 * 128 + 128 + 128 * 128 + 128 + 128 + 1
     critic = 4 * 128 + 128 + 128 * 128 + 128 + 128 + 1

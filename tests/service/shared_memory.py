@@ -20,7 +20,7 @@ def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
     return Blueprint(
         rate_hz=50.0, frame_shape=shape, frame_dtype=dtype, frame_stack=1, observation_space=None,
         action_space=None, action_shape=(), action_dtype="int32", action_meanings=(),
-        noop_action=0, network="mlp 1", tensors=(), screen=screen,
+        network="mlp 1", tensors=(), screen=screen,
     )
 
 
