@@ -111,7 +111,7 @@ class Soak:
             "deadline": lambda: self._change(
                 "/v1/deadlines", mode="step", deadline_s=5.0, data_budget=4000
             ),
-            "checkpoint": lambda: self._ask("POST", "/v1/checkpoints"),
+            "checkpoint": lambda: self._ask(self.daemon.post, "/v1/checkpoints"),
         }
         name = self.random.choice([*KILLINGS, *changes])
         victims = self._sample_roles(*KILLINGS[name]) if name in KILLINGS else []
@@ -143,31 +143,25 @@ class Soak:
             self._change("/v1/inference", processes=self.random.randint(1, 8))
 
     def _change(self, path: str, **changes: Any) -> None:
-        self._ask("PATCH", path, json=changes)
+        self._ask(self.daemon.patch, path, **changes)
 
-    def _ask(self, method: str, path: str, **arguments: Any) -> Any:
+    def _ask(self, call: Callable[..., Any], path: str, **content: Any) -> Any:
         """Call the daemon; repeat the call while its service is being started again."""
         deadline = time.monotonic() + RECOVERY_LIMIT_S
         while True:
             try:
-                headers = {"authorization": f"Bearer {self.daemon.token}"}
-                reply = httpx.request(
-                    method, f"{self.daemon.url}{path}", headers=headers, timeout=30.0,
-                    trust_env=False, **arguments,
-                )
-                reply.raise_for_status()
-                return reply.json()
+                return call(path, **content)
             except httpx.HTTPError as error:
                 refused = isinstance(error, httpx.HTTPStatusError)
                 if refused or time.monotonic() > deadline:
-                    raise NotRecovered(f"{method} {path}: {error}") from error
+                    raise NotRecovered(f"{call.__name__} {path}: {error}") from error
                 time.sleep(POLL_S)
 
     # ---- what is seen of it
 
     def roles(self) -> list[dict[str, Any]]:
         """Its processes, as its status shows them."""
-        found: list[dict[str, Any]] = self._ask("GET", "/v1/status")["roles"]
+        found: list[dict[str, Any]] = self._ask(self.daemon.get, "/v1/status")["roles"]
         return found
 
     def recover(self) -> None:
@@ -232,7 +226,7 @@ class Soak:
                 time.sleep(0.2)
                 self.recount.follow()
                 asked = time.monotonic()
-                stats = self._ask("GET", "/v1/stats")
+                stats = self._ask(self.daemon.get, "/v1/stats")
                 answered = time.monotonic()
             finally:
                 os.kill(environment, signal.SIGCONT)
