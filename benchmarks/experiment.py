@@ -254,7 +254,10 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         **conditions, "commands": [options.command], "machine": machine(),
         "began": _now(), "ended": None, "trials": [],
     }
-    if options.anew or not path.exists():
+    if options.anew:
+        # Else what is interrupted before its first trial ends would go on with the old ones.
+        path.unlink(missing_ok=True)
+    if not path.exists():
         options.out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=options.out):
             # Else a folder that cannot be written to is noticed after the first trial.

@@ -157,6 +157,15 @@ def test_trials_under_other_conditions_are_not_mixed(
     assert len(perform(experiment_of(1), anew, InThisProcess())["trials"]) == 1
 
 
+def test_begun_anew_nothing_old_goes_on_even_if_nothing_new_is_finished(options: Options) -> None:
+    perform(experiment_of(1), options, InThisProcess())
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(1), replace(options, anew=True), InThisProcess(most=0))
+    rest = InThisProcess()
+    perform(experiment_of(1), options, rest)
+    assert sum(rest.waves) == 2
+
+
 def test_the_code_may_not_change_within_an_experiment_and_the_results_may(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
