@@ -99,10 +99,11 @@ def outcome(
     returns: list[float], lengths: list[int], seconds: float, solved: float
 ) -> Outcome:
     """The outcome of one run, from its episodes in their order."""
-    ends = np.cumsum(lengths)
-    windows = np.lib.stride_tricks.sliding_window_view(np.array(returns), OVER_EPISODES)
+    # A mean over fewer episodes does not count as solved.
+    padded = np.concatenate([np.full(OVER_EPISODES - 1, -np.inf), returns])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, OVER_EPISODES)
     reached = np.flatnonzero(windows.mean(axis=1) >= solved)
-    solved_at = int(ends[reached[0] + OVER_EPISODES - 1]) if len(reached) else None
+    solved_at = int(np.cumsum(lengths)[reached[0]]) if len(reached) else None
     return Outcome(float(np.mean(returns[-OVER_EPISODES:])), solved_at, seconds)
 
 
