@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.command import add_names, command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.output import known
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
 
@@ -145,8 +146,9 @@ def main() -> int:
                 f"{case.name:17} {case.what:20} {result['algorithm']:14} "
                 f"inaction {result['inaction_percent']:6.2f} % "
                 f"(strict {result['strict_inaction_percent']:6.2f} %)  "
-                f"interaction {result['interaction_ticks']:.2f} ticks "
-                f"(CV {result['gap_cv']:.3f})  delay {result['delay_mean']:.2f}  "
+                f"interaction {known(result['interaction_ticks'], '{:.2f}')} ticks "
+                f"(CV {known(result['gap_cv'], '{:.3f}')})  "
+                f"delay {known(result['delay_mean'], '{:.2f}')}  "
                 f"overwritten {result['overwritten']:5d}  "
                 f"lateness p99 {result['lateness_p99_us']:.0f} us  {verdict}",
                 flush=True,

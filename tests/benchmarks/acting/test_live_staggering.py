@@ -30,3 +30,18 @@ def test_all_cases_are_measured_by_default(
     monkeypatch.setattr(sys, "argv", ["live_staggering", "--json"])
     assert live_staggering.main() == 0
     assert tuple(measured) == tuple(live_staggering.CASES)
+
+
+def test_a_case_in_which_nobody_acted_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = {
+        "algorithm": "adaptive", "inaction_percent": 100.0, "strict_inaction_percent": 100.0,
+        "interaction_ticks": None, "gap_cv": None, "delay_mean": None, "overwritten": 0,
+        "lateness_p99_us": 1.0,
+    }
+    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
+    monkeypatch.setattr(live_staggering, "measure", lambda case, quick: result)
+    monkeypatch.setattr(sys, "argv", ["live_staggering", "thirty"])
+    assert live_staggering.main() == 1
+    assert "interaction unknown ticks (CV unknown)  delay unknown" in capsys.readouterr().out
