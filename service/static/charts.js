@@ -55,13 +55,12 @@ function drawMarkers(pen, area, markers, x) {
   }
 }
 
-function drawLine(pen, series, x, y) {
+function drawLine(pen, points, x, y) {
   pen.lineWidth = 2;
   pen.lineJoin = "round";
   pen.beginPath();
   let before = null;
-  for (let i = 0; i < series.length; i += 1) {
-    const [time, value] = series.point(i);
+  for (const [time, value] of points) {
     const known = !Number.isNaN(value);
     // Without a figure or a connection there is a gap, not a line.
     if (known) pen[before !== null && time - before < GAP_S ? "lineTo" : "moveTo"](x(time), y(value));
@@ -70,17 +69,20 @@ function drawLine(pen, series, x, y) {
   pen.stroke();
 }
 
+// The points that fit the time axis: a ring whose samples came late, or with a gap, holds older ones.
+function recent(series) {
+  const points = Array.from({ length: series.length }, (_, i) => series.point(i));
+  return points.filter(([time]) => series.latest[0] - time <= KEPT_S);
+}
+
 function draw(canvas, series, markers) {
   const paper = prepare(canvas);
   if (paper === null) return;
   const { pen, width, height } = paper;
   const { format, colour, floor, name } = canvas.dataset;
   const area = { left: 62, right: width - 6, top: 22, bottom: height - 20 };
-  const known = [];
-  for (let i = 0; i < series.length; i += 1) {
-    const [, value] = series.point(i);
-    if (!Number.isNaN(value)) known.push(value);
-  }
+  const points = recent(series);
+  const known = points.map(([, value]) => value).filter((value) => !Number.isNaN(value));
   const latest = series.latest === null || Number.isNaN(series.latest[1]) ? null : series.latest[1];
   const changes = markers.list.slice(-MARKERS_READ_OUT).map(({ label }) => label).join("; ");
   canvas.setAttribute("aria-label", `${name} over time: now ${shown(latest, format)}`
@@ -93,13 +95,13 @@ function draw(canvas, series, markers) {
   }
   const range = bounds(known, floor);
   const [now] = series.latest;
-  const span = Math.min(KEPT_S, Math.max(LEAST_SPAN_S, now - series.point(0)[0]));
+  const span = Math.min(KEPT_S, Math.max(LEAST_SPAN_S, now - points[0][0]));
   const x = (time) => area.right - ((now - time) / span) * (area.right - area.left);
   const y = (value) => area.bottom - ((value - range[0]) / (range[1] - range[0])) * (area.bottom - area.top);
   drawAxes(pen, area, range, span, format);
   drawMarkers(pen, area, markers.list, x);
   pen.strokeStyle = pen.fillStyle = palette()[colour];
-  drawLine(pen, series, x, y);
+  drawLine(pen, points, x, y);
   if (latest !== null) {
     pen.beginPath(); pen.arc(x(now), y(latest), 3.5, 0, 2 * Math.PI); pen.fill();
   }

@@ -247,3 +247,23 @@ def test_what_is_not_available_is_named_and_the_rest_works(
     expect_text(blank.locator("#no-timeline"), "Not available")
     expect_text(blank.locator("#no-events"), "Not available")
     expect_text(verdict(blank, "acting"), "acting on")
+
+
+FARTHEST_LEFT = """async () => {
+  const { chartPaths, drawCharts } = await import('/static/charts.js');
+  const { History, Markers } = await import('/static/history.js');
+  const pen = document.querySelector('[data-series="learning.loss"]').getContext('2d');
+  const history = new History(chartPaths());
+  let farthest = Infinity;
+  for (let time = 0; time < 1200; time += 2) history.add(time, { learning: { loss: time } });
+  pen.moveTo = pen.lineTo = (x) => { farthest = Math.min(farthest, x); };
+  drawCharts(history, new Markers());
+  delete pen.moveTo;
+  delete pen.lineTo;
+  return farthest;
+}"""
+
+
+def test_what_is_older_than_a_chart_is_not_drawn_beside_it(page: Any) -> None:
+    """A reconnected page has kept samples from before the time that the axis shows."""
+    assert page.evaluate(FARTHEST_LEFT) == 62
