@@ -6,6 +6,7 @@ The later ones win. An error is one line that names the field and the value.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import sys
 import tomllib
@@ -63,6 +64,13 @@ def load_config(
             raise UserError(f"--set {item}: expected SECTION.KEY=VALUE")
         _assign(values, dotted.strip().split("."), text.strip())
     return parse_config(values)
+
+
+def quoted(text: str) -> str:
+    """A text for the right side of `SECTION.KEY=VALUE`, so that it is taken as it is."""
+    # JSON's strings are TOML's, but those with a character that is escaped as two halves, or with
+    # DEL, which only TOML escapes.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parse_config(values: Mapping[str, Any]) -> Config:

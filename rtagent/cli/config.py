@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rtagent.cli.options import add_config_options, add_json_option, config_of
 from rtagent.cli.output import plain_table, print_json, report, stdout
 from rtagent.config import Config
+from rtagent.config_sources import quoted
 from rtagent.errors import UserError
 
 FORMATS = ("table", "json", "markdown")
@@ -145,9 +146,9 @@ def _toml_lines(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        items = (f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items())
+        items = (f"{quoted(key)} = {_toml(item)}" for key, item in value.items())
         return f"{{ {', '.join(items)} }}" if value else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    # JSON's strings, numbers and booleans are TOML's too.
-    return json.dumps(value, ensure_ascii=False)
+    # JSON's numbers and booleans are TOML's too.
+    return quoted(value) if isinstance(value, str) else json.dumps(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import secrets
@@ -17,7 +16,7 @@ from rtagent.cli.options import add_config_options
 from rtagent.cli.stop_signal import stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, quoted
 from rtagent.errors import UserError
 from rtagent.logs.log_format import FORMATS, log_to_stderr
 from rtagent.processes.scheduling import spare_or_sacrifice
@@ -93,10 +92,10 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
 def _configured(args: argparse.Namespace) -> Config:
     """The configuration, with this command's own options as the strongest source."""
     options = {
-        "service.host": None if args.host is None else json.dumps(args.host),
+        "service.host": None if args.host is None else quoted(args.host),
         "service.port": args.port,
         "service.insecure": "true" if args.insecure else None,
-        "run.state_dir": None if args.state_dir is None else json.dumps(str(args.state_dir)),
+        "run.state_dir": None if args.state_dir is None else quoted(str(args.state_dir)),
         "run.realtime": args.realtime,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]

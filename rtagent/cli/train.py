@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from rtagent.cli.output import known, own_stdout, plain_table, report, stderr, s
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, quoted
 from rtagent.errors import UserError
 from rtagent.runtime import Runtime
 from rtagent.storage import checkpoint
@@ -129,7 +128,7 @@ def goal_of(args: argparse.Namespace) -> Goal:
 def _configured(args: argparse.Namespace) -> Config:
     # Quoted, so that it is a path even where it reads as a number or a date.
     given = args.state_dir
-    state_dir = [] if given is None else [f"run.state_dir={json.dumps(str(given))}"]
+    state_dir = [] if given is None else [f"run.state_dir={quoted(str(given))}"]
     config = load_config(args.config, [*args.overrides, *state_dir])
     if not config.learning.processes:
         raise UserError("learning.processes = 0: nothing would learn")

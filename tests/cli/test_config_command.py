@@ -20,7 +20,7 @@ def test_what_is_shown_reads_back(run: Run, tmp_path: Path) -> None:
         "env.default_action=[0.5, -1e-9]",
         "policy.factory=package.module:build",
         "learning.learning_rate=1e-5",
-        "run.state_dir=/tmp/a b",
+        "run.state_dir=/tmp/a b\x7f😀",
     )
     options = [part for item in overrides for part in ("--set", item)]
     shown = run("config", "show", *options)
