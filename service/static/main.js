@@ -16,7 +16,8 @@ import { clearHorizon, drawHorizon, showDecision, showHorizon } from "./horizon.
 import { showProcesses } from "./processes.js";
 import { followScreen, leaveSocket, showExecuted } from "./screen.js";
 import {
-  clearTimeline, secondsNeeded, startTimeline, takeTimeline, takeTimelineMarkers, TIMELINE_POLL_MS,
+  clearTimeline, loseTimeline, secondsNeeded, startTimeline, takeTimeline, takeTimelineMarkers,
+  TIMELINE_POLL_MS,
 } from "./timeline.js";
 import { health, showNoVerdicts, showVerdict } from "./verdicts.js";
 
@@ -56,6 +57,7 @@ function showLost() {
   $("#state").dataset.state = "lost";
   document.title = "connection lost · rtagent";
   showNoVerdicts();
+  loseTimeline();
   leaveSocket();
 }
 

@@ -83,6 +83,11 @@ export function clearTimeline(reason) {
   $("#no-timeline").hidden = false;
 }
 
+// Without answers the picture would run empty, as if no tick had happened. A held one stays.
+export function loseTimeline() {
+  if (held === null) clearTimeline("Not known: the connection is lost.");
+}
+
 function draw() {
   if (data === null) return;
   const paper = prepare(canvas);

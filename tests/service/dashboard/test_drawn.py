@@ -188,6 +188,20 @@ def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
     assert eventually(lambda: blank.evaluate(COLOURS.replace("LANES", "2"))["marks"] > 10)
 
 
+def test_timeline_counts_no_ticks_while_the_connection_is_lost(
+    blank: Any, running: RunningService
+) -> None:
+    running.backend.timeline = moving_timeline(2)
+    blank.goto(running.login_url())
+    blank.locator("#span").select_option("300")
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    running.stop()
+    expect_text(blank.locator("#no-timeline"), "connection is lost")
+    expect_text(blank.locator("#timeline-summary"), "^$")
+    running.start()
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
+
+
 def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(5)
     blank.goto(running.login_url())
