@@ -29,8 +29,11 @@ export function showHorizon(stats) {
   const [time, data] = [at(stats, "r3.time_ratio"), at(stats, "r3.data_ratio")];
   $("#horizon").hidden = mode === "off";
   $("#no-horizon").hidden = mode !== "off";
-  if (mode === "off") path = [];
-  else if (time !== null && data !== null) remember(time, data);
+  if (mode === "off") {
+    path = [];
+    // Decisions are asked for in the other modes alone.
+    put($("#decision"), "");
+  } else if (time !== null && data !== null) remember(time, data);
   showBar("time-ratio", time, shown(time, "percent"));
   showBar("data-ratio", data, shown(data, "percent"));
   const { level, headline, detail } = stats.verdicts.schedule;

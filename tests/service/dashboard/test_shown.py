@@ -184,6 +184,9 @@ def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> 
     running.backend.figures["r3"]["mode"] = "step"
     expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind schedule: 20\.0 % of "
                 r"the data used in 40\.0 % of the time up to the margin\.")
+    # Without a mode nothing controls it any more.
+    running.backend.figures["r3"]["mode"] = "off"
+    expect_text(page.locator("#decision"), "^$")
 
 
 def test_shows_a_failed_process(page: Any, running: RunningService) -> None:
