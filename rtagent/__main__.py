@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 from rtagent.processes.interrupts import hold_standard_streams, leave_at_ctrl_c
 
@@ -12,6 +13,9 @@ def main() -> int:
     """Run one command; the exit code."""
     leave_at_ctrl_c()
     hold_standard_streams()
+    # A character that stdout's encoding lacks is escaped, as on stderr, and ends no command.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     # The user's environments and networks are found beside the configuration, as with
     # `python -m rtagent`; last, so that no file there takes the place of an installed module.
     if _nobody_else_writes_here():

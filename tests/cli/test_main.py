@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +104,15 @@ def test_a_closed_pipe_is_quiet() -> None:
     )
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+def test_what_the_terminal_cannot_show_is_escaped() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rtagent", "config", "show", "--set", "run.state_dir=/tmp/😀"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True, text=True, check=False,
+    )
+    assert 'state_dir = "/tmp/\\U0001f600"' in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("command", ["config show", "config schema --json"])
