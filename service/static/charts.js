@@ -83,8 +83,11 @@ function draw(canvas, series, markers) {
   const area = { left: 62, right: width - 6, top: 22, bottom: height - 20 };
   const points = recent(series);
   const known = points.map(([, value]) => value).filter((value) => !Number.isNaN(value));
-  const latest = series.latest === null || Number.isNaN(series.latest[1]) ? null : series.latest[1];
-  const changes = markers.list.slice(-MARKERS_READ_OUT).map(({ label }) => label).join("; ");
+  const [now, newest] = points.at(-1) ?? [0, NaN];
+  const latest = Number.isNaN(newest) ? null : newest;
+  const span = Math.min(KEPT_S, Math.max(LEAST_SPAN_S, now - (points[0]?.[0] ?? now)));
+  const marked = markers.filter(({ time }) => now - time <= span);
+  const changes = marked.slice(-MARKERS_READ_OUT).map(({ label }) => label).join("; ");
   canvas.setAttribute("aria-label", `${name} over time: now ${shown(latest, format)}`
     + (changes && `; marked: ${changes}`));
   if (!known.length) {
@@ -94,12 +97,10 @@ function draw(canvas, series, markers) {
     return;
   }
   const range = bounds(known, floor);
-  const [now] = series.latest;
-  const span = Math.min(KEPT_S, Math.max(LEAST_SPAN_S, now - points[0][0]));
   const x = (time) => area.right - ((now - time) / span) * (area.right - area.left);
   const y = (value) => area.bottom - ((value - range[0]) / (range[1] - range[0])) * (area.bottom - area.top);
   drawAxes(pen, area, range, span, format);
-  drawMarkers(pen, area, markers.list, x);
+  drawMarkers(pen, area, marked, x);
   pen.strokeStyle = pen.fillStyle = palette()[colour];
   drawLine(pen, points, x, y);
   if (latest !== null) {
@@ -111,6 +112,6 @@ export const chartPaths = () => all("canvas[data-series]").map((canvas) => canva
 
 export function drawCharts(history, markers) {
   for (const canvas of all("canvas[data-series]")) {
-    draw(canvas, history.series.get(canvas.dataset.series), markers);
+    draw(canvas, history.series.get(canvas.dataset.series), markers.list);
   }
 }

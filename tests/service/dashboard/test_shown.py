@@ -224,16 +224,19 @@ def test_shows_a_killed_process_and_its_recovery(page: Any, running: RunningServ
 
 
 def test_events_are_told_marked_and_filtered(page: Any, running: RunningService) -> None:
+    # The last is older than what the charts show.
     running.backend.history[:] = [
-        event(3, "slip", "environment", slips=1, slipped_ms=80.0),
-        event(2, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
-        event(1, "solar_eclipse", None, depth=0.5, warned=True),
+        event(4, "slip", "environment", slips=1, slipped_ms=80.0),
+        event(3, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
+        event(2, "solar_eclipse", None, depth=0.5, warned=True),
+        {**event(1, "out_of_memory", "learner 0", batch_size=64, next_batch_size=32),
+         "uptime_s": 1.0},
     ]
     events = page.locator("#events li .what")
     expect_text(events.nth(2), r"^solar eclipse, depth 0\.5, warned yes$")
     expect_text(events.nth(1), r"^learning: processes 1 → 3 \(by http\)$")
     chart = page.locator('[data-series="learning.loss"]')
-    expect_attribute(chart, "aria-label", "marked: processes 1 → 3; slip")
+    expect_attribute(chart, "aria-label", "now .*; marked: processes 1 → 3; slip$")
     page.get_by_label("Kind").select_option("solar_eclipse")
     assert eventually(lambda: events.count() == 1)
     expect_text(events, "^solar eclipse")
