@@ -124,7 +124,8 @@ function animate(now) {
 
 function showHeld() {
   const button = $("#hold");
-  button.setAttribute("aria-pressed", String(held !== null));
+  // Its text says what it does next; a state of being pressed beside it would say the opposite.
+  button.classList.toggle("held", held !== null);
   put(button, held === null ? "Hold" : "Resume");
 }
 
