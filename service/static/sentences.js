@@ -43,8 +43,11 @@ const SENTENCES = {
   replay_damaged: (e) => `A part of the saved replay could not be restored: ${e.problem}`,
   pruned: (e) => `${plural(e.runs, "folder of an old run", "folders of old runs")} removed`,
   run_record_failed: (e) => `The record of this run could not be written: ${e.reason}`,
-  out_of_memory: (e) =>
-    `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`,
+  // Told by the learner, and then by what divides the memory.
+  out_of_memory: (e) => ("batch_size" in e
+    ? `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`
+    : `A batch did not fit, so memory was halved: replay ${bytes(e.replay_bytes)}, `
+      + `batches ${bytes(e.batch_bytes)}`),
   memory_division: (e) =>
     `Memory was divided again: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
   memory_budget_exceeded: (e) =>

@@ -242,6 +242,17 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     expect_text(events, "^solar eclipse")
 
 
+def test_a_batch_that_did_not_fit_is_told_by_two_events(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [
+        event(2, "out_of_memory", "coordinator", batches_that_did_not_fit=1, ticks_limit=900,
+              replay_bytes=300 << 20, batch_bytes=5 << 20, ticks_limit_before=1800),
+        event(1, "out_of_memory", "learner 0", batch_size=64, next_batch_size=32),
+    ]
+    events = page.locator("#events li .what")
+    expect_text(events.nth(1), "^learner 0 ran out of memory: batch size 64 → 32$")
+    expect_text(events.nth(0), "^A batch did not fit, .* replay 300 MiB, batches 5 MiB$")
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("checkpoint_failed", "No checkpoint .* disk full"),
