@@ -101,6 +101,14 @@ def test_every_panel_explains_itself(dashboard: dict[str, Any]) -> None:
     assert names == ["datasource", "instance"]
 
 
+def test_single_figures_are_those_of_now(dashboard: dict[str, Any]) -> None:
+    """Of a range, Grafana would show the last sample of a daemon that has been gone for long."""
+    for panel in panels(dashboard):
+        if panel["type"] == "stat":
+            assert [target["instant"] for target in panel["targets"]] == [True], panel["title"]
+            assert not any(target["range"] for target in panel["targets"]), panel["title"]
+
+
 def test_panels_have_their_own_place(dashboard: dict[str, Any]) -> None:
     identities = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(identities)) == len(identities)
