@@ -12,17 +12,22 @@ const RECENT_S = 60;
 const list = $("#events");
 const filter = $("#event-kind");
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
-const day = new Intl.DateTimeFormat("en-GB", { dateStyle: "long", timeStyle: "medium" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "long", timeStyle: "medium" });
 
 let drawn = "";
 let newest = 0;
 let recent = [];
 
+const today = () => new Date().toDateString();
+
 function row(event) {
   const item = make("li", level(event));
-  const time = make("time", "", clock.format(new Date(event.at)));
+  const at = new Date(event.at);
+  const before = at.toDateString() === today() ? "" : `${day.format(at)}, `;
+  const time = make("time", "", before + clock.format(at));
   time.dateTime = event.at;
-  time.title = day.format(new Date(event.at));
+  time.title = full.format(at);
   item.append(time, make("span", "kind", event.kind.replaceAll("_", " ")), make("span", "what", sentence(event)));
   return item;
 }
@@ -37,7 +42,7 @@ function offerKinds(events) {
 }
 
 function showEvents(events) {
-  const state = `${filter.value} ${events[0]?.id} ${events.length}`;
+  const state = `${filter.value} ${events[0]?.id} ${events.length} ${today()}`;
   if (state === drawn) return;
   drawn = state;
   list.replaceChildren(...events.map(row));

@@ -235,6 +235,8 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     events = page.locator("#events li .what")
     expect_text(events.nth(2), r"^solar eclipse, depth 0\.5, warned yes$")
     expect_text(events.nth(1), r"^learning: processes 1 → 3 \(by http\)$")
+    # It did not happen today.
+    expect_text(page.locator("#events time").first, r"^1 Jan, \d\d:00:31$")
     chart = page.locator('[data-series="learning.loss"]')
     expect_attribute(chart, "aria-label", "now .*; marked: processes 1 → 3; slip$")
     page.get_by_label("Kind").select_option("solar_eclipse")
