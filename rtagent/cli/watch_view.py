@@ -276,9 +276,9 @@ def _fitted(lines: list[Text], rows: int) -> list[Text]:
 def _events(snapshot: Snapshot) -> list[Text]:
     if not snapshot.events:
         return []
-    lines = [Text("newest events", "bold")]
+    lines = [Text("newest events (time in UTC)", "bold")]
     for event in snapshot.events:
-        when = str(event.get("at", ""))[11:19] or UNKNOWN
+        when = str(event.get("at", ""))[5:19].replace("T", " ") or UNKNOWN
         source = str(event.get("source") or "-")
         what = f"{when}  {event.get('kind', UNKNOWN)}  {source}  {details_of(event)}"
         lines.append(Text(printable(what).rstrip()))

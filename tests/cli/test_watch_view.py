@@ -75,7 +75,8 @@ def test_the_main_figures() -> None:
         "4,100 updates, 41.3 per second, loss 0.0123, epsilon 0.310",
         "18% of 100,000 ticks",
         "37, last 4.0, mean of 100: 2.4, ▁▃█",
-        "12:00:31  restarted  inference 1  reason: killed [31m by SIGKILL",
+        "newest events (time in UTC)",
+        "01-01 12:00:31  restarted  inference 1  reason: killed [31m by SIGKILL",
     ):
         assert part in shown
     for absent in ("R3", "memory", "PAUSED", "injected", "\x1b", "more"):
