@@ -104,7 +104,7 @@ def _figure_rows(
          f"{known(learning.updates_per_s, '{:.1f} per second')}, "
          f"epsilon {known(learning.epsilon, '{:.3f}')}"),
         ("replay", f"{known(replay.size)} of {known(replay.capacity, '{} ticks')}, "
-         f"{_mebibytes(replay.bytes)}"),
+         f"{_bytes(replay.bytes)}"),
         ("learners", f"{known(learning.processes)}, {known(learning.order)}, "
          f"staleness {known(learning.staleness.mean, '{:.2f} updates')}, "
          f"batch size {known(learning.batch_size)}{' (paused)' if learning.paused else ''}"),
@@ -130,13 +130,15 @@ def _deadline_rows(r3: R3) -> list[tuple[str, str]]:
              f"{known(episodes.met, '{} met')}, {known(episodes.missed, '{} missed')}"),
         ]
     if r3.memory_budget_bytes is not None:
-        rows.append(("memory", f"{_mebibytes(r3.used_bytes)} used, "
-                     f"budget {_mebibytes(r3.memory_budget_bytes)}"))
+        rows.append(("memory", f"{_bytes(r3.used_bytes)} used, "
+                     f"budget {_bytes(r3.memory_budget_bytes)}"))
     return rows
 
 
-def _mebibytes(value: float | None) -> str:
-    return known(None if value is None else value / 2**20, "{:.0f} MiB")
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value / 2**20:.0f} MiB" if value >= 2**20 else f"{value / 2**10:.0f} KiB"
 
 
 def _name(role: Mapping[str, Any]) -> str:

@@ -28,8 +28,11 @@ const FORMATS = {
   us: (value) => (value < 1000 ? `${fixed(0)(value)}${SPACE}µs` : `${fixed(2)(value / 1000)}${SPACE}ms`),
   seconds: (value) => `${value < 100 ? fixed(1)(value) : count.format(Math.round(value))}${SPACE}s`,
   ticks: (value) => `${fixed(value % 1 ? 1 : 0)(value)} ${value === 1 ? "tick" : "ticks"}`,
-  bytes: (value) => (value < 10 * 2 ** 30
-    ? `${fixed(0)(value / 2 ** 20)}${SPACE}MiB` : `${fixed(1)(value / 2 ** 30)}${SPACE}GiB`),
+  bytes: (value) => {
+    if (value < 2 ** 20) return `${fixed(0)(value / 2 ** 10)}${SPACE}KiB`;
+    return value < 10 * 2 ** 30
+      ? `${fixed(0)(value / 2 ** 20)}${SPACE}MiB` : `${fixed(1)(value / 2 ** 30)}${SPACE}GiB`;
+  },
   duration: (value) => {
     const seconds = Math.floor(value);
     const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];

@@ -27,6 +27,7 @@ def test_status_shows_figures_and_processes(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     acting = backend.figures["actions"]
+    backend.figures["replay"]["bytes"] = 65_000
     acting |= {"inaction_fraction_60s": 0.0125, "inaction_fraction_window": 0.8}
     backend.figures["episodes"]["last_return"] = None
     backend.report["roles"][1]["restarts"] = 3
@@ -36,7 +37,7 @@ def test_status_shows_figures_and_processes(
         "1.25% of the last 60 s, 0.44% of the run", "inference time 82.00 ms learning",
         "4100 updates, 41.3 per second, epsilon 0.310", "last return unknown",
         "learners 1, round-robin, staleness unknown, batch size 32 episodes",
-        "replay 18000 of 100000 ticks, 121 MiB", "2 of 2 processes act",
+        "replay 18000 of 100000 ticks, 63 KiB", "2 of 2 processes act",
         "inference 0 1000 running 3 ",
     ):
         assert part in shown, part

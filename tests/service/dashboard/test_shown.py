@@ -111,9 +111,12 @@ def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningSer
 
 def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
     running.backend.figures["learning"]["loss"] = None
+    running.backend.figures["replay"]["bytes"] = 65_000
     for name in ("60s", "window"):
         running.backend.figures["actions"][f"inaction_fraction_{name}"] = None
     expect_text(figure(page, "learning.loss"), "^unknown$")
+    # Nor is what is little.
+    expect_text(figure(page, "replay.bytes"), "^63 KiB$")
     expect_text(figure(page, "actions.inaction_fraction_60s"), "^unknown$")
     expect_text(verdict(page, "acting"), "^Not known yet$")
     expect_text(page.locator('[data-regret="regret.learning"] .value'), "^unknown$")
