@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--interval", type=float, default=DEFAULT_S, metavar="S",
         help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})")
     add("--once", action="store_true",
-        help="look once and end; this is the default where stdout is no terminal")
+        help="look once and end; this is the default where stdout is no terminal, or one that "
+        "cannot move its cursor (TERM=dumb)")
     add_state_dir_option(parser)
     add_json_option(parser)
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     console = stdout()
     if args.json:
         print_json(asdict(frame.snapshot))
-    elif args.once or not console.is_terminal:
+    elif args.once or not console.is_terminal or console.is_dumb_terminal:
         console.print(frame)
     else:
         # On the alternate screen: however it ends, the terminal is as it was.

@@ -29,6 +29,19 @@ def test_one_frame_where_stdout_is_no_terminal(run: Run, arguments: tuple[str, .
     assert "\x1b" not in shown.out
 
 
+@pytest.mark.usefixtures("service")
+def test_one_frame_where_nothing_can_be_overwritten(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich shows no live picture there, so it would be an empty one for ever."""
+    out = io.StringIO()
+    terminal = Console(file=out, force_terminal=True, _environ={"TERM": "dumb"})
+    monkeypatch.setattr(watch, "stdout", lambda: terminal)
+    monkeypatch.setattr(watch, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+    assert run("watch").code == 0
+    assert out.getvalue().count("In time") == 1
+
+
 def test_as_json(run: Run, service: RunningService) -> None:
     shown = json.loads(run("watch", "--json").out)
     assert shown["stats"].pop("verdicts")["acting"]["level"] == "good"
