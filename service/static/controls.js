@@ -74,7 +74,11 @@ class SettingsForm {
     for (const kind of ["focusin", "pointerover"]) {
       form.addEventListener(kind, ({ target }) => this.explain(target.closest(".field")));
     }
-    $(".discard", form).addEventListener("click", () => this.discard());
+    $(".discard", form).addEventListener("click", () => {
+      this.discard();
+      // The button disappears, and the keyboard's place on the page would go with it.
+      $("[type=submit]", form).focus();
+    });
   }
 
   explain(field) {

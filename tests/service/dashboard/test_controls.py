@@ -189,6 +189,8 @@ def test_shows_why_a_change_was_refused(page: Any, running: RunningService) -> N
     processes.fill("2")
     assert eventually(lambda: form(page).locator(".edited").count() == 0)
     form(page).get_by_role("button", name="Discard").click()
+    # The next key goes on from here, although the button is gone.
+    assert page.evaluate("document.activeElement.textContent") == "Apply"
     expect_value(processes, "2")
 
 
