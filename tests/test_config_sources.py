@@ -128,6 +128,14 @@ def test_a_form_is_told_in_words(setting: str, expected: str) -> None:
     assert "^" not in message
 
 
+@pytest.mark.parametrize("name", [
+    "learning.processes", "learning.learning_rate", "inference.processes", "env.rate_hz",
+    "env.default_action",
+])
+def test_true_is_no_number(name: str) -> None:
+    assert refusal(f"{name}=true") == f"{name} = True: must not be true or false"
+
+
 def test_a_value_in_the_place_of_a_section() -> None:
     with pytest.raises(UserError, match=r"^env = 3: expected a section with keys, \[env\]$"):
         load_config({"env": 3}, (), {})
