@@ -172,16 +172,21 @@ class Login:
         session = self._sessions.new_session()
         await self._save()
         response = RedirectResponse("/", 303, NO_STORE)
-        # Set by a proxy that terminates TLS. A client that forges it only loses its own cookie.
-        proxied = headers.get("x-forwarded-proto", "").strip().lower() == "https"
         response.set_cookie(
             self._cookie, session, max_age=int(SESSION_S), httponly=True, samesite="strict",
-            secure=proxied or scope["scheme"] == "https",
+            secure=by_tls(scope),
         )
         return response
 
     def _session_of(self, headers: Headers) -> str:
         return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+
+
+def by_tls(scope: Scope) -> bool:
+    """Whether a request came by TLS, to us or to a proxy."""
+    # Set by a proxy that terminates TLS. A client that forges it only loses its own cookie.
+    proxied = Headers(scope=scope).get("x-forwarded-proto", "").strip().lower() == "https"
+    return proxied or scope["scheme"] == "https"
 
 
 def client_host(scope: Scope) -> str:

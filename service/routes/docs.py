@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
 from service.http.html import explained_page
+from service.http.login import by_tls
 
 router = APIRouter()
 
@@ -82,5 +83,7 @@ def _fields(
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> HTMLResponse:
     """Every call, explained."""
-    page = calls_page(request.app.openapi(), str(request.base_url).rstrip("/"))
+    # The command carries the token: it must not go to a proxy's port without TLS.
+    url = request.base_url.replace(scheme="https") if by_tls(request.scope) else request.base_url
+    page = calls_page(request.app.openapi(), str(url).rstrip("/"))
     return HTMLResponse(page, headers={"cache-control": "no-cache"})

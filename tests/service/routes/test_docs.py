@@ -23,6 +23,12 @@ def test_every_call_is_on_the_page(client: TestClient) -> None:
     assert f"{BASE}/v1/status" in page.text
 
 
+def test_the_command_sends_the_token_by_tls_where_a_proxy_has_it(client: TestClient) -> None:
+    page = client.get("/docs", headers={"x-forwarded-proto": "https"}).text
+    assert f"{BASE.replace('http:', 'https:')}/v1/status" in page
+    assert "http://" not in page
+
+
 def test_nothing_comes_from_elsewhere(client: TestClient) -> None:
     page = client.get("/docs").text
     assert "<script" not in page
