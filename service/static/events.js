@@ -47,7 +47,7 @@ function showEvents(events) {
   drawn = state;
   list.replaceChildren(...events.map(row));
   $("#no-events").hidden = events.length > 0;
-  put($("#no-events"), "Nothing has happened yet.");
+  put($("#no-events"), `Nothing ${filter.value && "of this kind "}has happened yet.`);
 }
 
 // Asks for the newest events. Gives those not seen before, each with its time on the page's clock and

@@ -245,6 +245,9 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     page.get_by_label("Kind").select_option("solar_eclipse")
     assert eventually(lambda: events.count() == 1)
     expect_text(events, "^solar eclipse")
+    # As in another run.
+    del running.backend.history[1:]
+    expect_text(page.locator("#no-events"), "^Nothing of this kind has happened yet")
 
 
 def test_a_batch_that_did_not_fit_is_told_by_two_events(page: Any, running: RunningService) -> None:
