@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.config_sources import load_config
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a type of a reward file, such as u1 or bcd3le; may be repeated; default: all")
     add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="emulator (gambatte)")
     add("--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})")
+    add_state_dir_option(parser)
     add_json_option(parser)
 
 
@@ -44,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
     known = _parse_looks(args.looks, tuple(ram_search.RELATIONS))
-    rom = cartridge_file(args.game) or find_rom(load_config().state_dir / FOLDER, args.game).path
+    folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
+    rom = cartridge_file(args.game) or find_rom(folder, args.game).path
     memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in known})
     looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in known]
     found = ram_search.search(looks, types)

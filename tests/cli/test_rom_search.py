@@ -55,6 +55,16 @@ def test_the_score_is_found(run: Run, states: dict[int, Path]) -> None:
     assert 'type = "u2le" }' in out
 
 
+def test_a_cartridge_is_found_where_it_was_imported(
+    run: Run, states: dict[int, Path], tmp_path: Path
+) -> None:
+    there = ("--state-dir", str(tmp_path))
+    assert run("rom", "import", str(ROM), "--as", "own", *there).code == 0
+    low, middle, _ = sorted(states)
+    looks = [f"{states[low]}={low}", f"{states[middle]}={middle}"]
+    assert run("rom", "search", "own", *looks, *there).code == 0
+
+
 def test_where_nothing_agrees_it_says_so(run: Run, states: dict[int, Path]) -> None:
     one = states[min(states)]
     code, out, _ = run("rom", "search", str(ROM), str(one), "changed", str(one))
