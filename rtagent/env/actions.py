@@ -146,6 +146,10 @@ class BoxActions(Actions):
 
 MOST_COMBINATIONS = 64
 """Among more actions, their values could hardly tell the better from the worse."""
+MOST_BOUND = np.float64(np.finfo(np.float32).max) / 2.0
+"""Policies compute with the sum and the distance of two bounds, in float32.
+
+Not a Python float, which a comparison with float16 would make infinite."""
 
 
 def actions_for(space: gym.Space[Any]) -> Actions:
@@ -158,9 +162,9 @@ def actions_for(space: gym.Space[Any]) -> Actions:
         return DiscreteActions(space)
     reason = "expected Discrete or a Box of floats"
     if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        if np.isfinite([space.low, space.high]).all():
+        if (np.abs([space.low, space.high]) <= MOST_BOUND).all():
             return BoxActions(space)
-        reason = "each value needs finite bounds"
+        reason = f"each value needs finite bounds, at most {MOST_BOUND:.2g}"
     if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
         combinations = math.prod(_sizes(space))
         if combinations <= MOST_COMBINATIONS:

@@ -214,6 +214,9 @@ def test_combinations_of_choices_are_discrete_actions(space, numbers, index):
         gym.spaces.MultiDiscrete([9, 9]),
         gym.spaces.Tuple([Discrete(2)]),
         Box(0, 3, (2,), np.int32), Box(np.float32([0, -np.inf]), np.float32([1, 1])),
+        # Finite, but their distance is infinite in float32, and so would be each action.
+        Box(-1e300, 1e300, (1,), np.float64), Box(-3e38, 3e38, (2,), np.float32),
+        Box(-np.inf, np.inf, (2,), np.float16),
     ],
 )
 def test_other_actions_are_refused_by_name(space):
