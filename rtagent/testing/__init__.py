@@ -16,7 +16,7 @@ From the command line: `rtagent check-env my_package.worlds:Track-v0 --rate-hz 5
 | step time | p99 of a step is longer than a tick, on a machine that is quiet enough to say so |
 | reset time | nothing; a reset longer than a tick is a warning, with what it costs |
 | spaces | an observation is not in the observation space |
-| rewards | a reward is not a finite number |
+| rewards | a reward is not a number that is finite in float32 |
 | episode ends | `terminated` or `truncated` is not a truth value |
 | determinism | the same seed and actions give another episode, in a fresh environment, too |
 | noop | the default behaviour is faulty; an undeclared one is a warning |

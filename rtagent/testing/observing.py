@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from rtagent.env.adapter import MOST_REWARD
 from rtagent.testing.findings import Findings
 
 NOT_FINITE = "values that are not finite"
@@ -99,7 +99,7 @@ def _reward_problem(reward: Any) -> str | None:
         value = float(np.asarray(reward).item())
     except (TypeError, ValueError):
         return f"{_kind(reward)}, which is not a number"
-    return None if math.isfinite(value) else f"{value}"
+    return None if abs(value) <= MOST_REWARD else f"{value}"
 
 
 def _kind(value: Any) -> str:

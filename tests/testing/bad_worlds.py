@@ -73,9 +73,15 @@ class Leaking(Honest):
 
 
 class NanReward(Honest):
+    worst = float("nan")
+
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         shown, reward, *rest = super().step(action)
-        return shown, float("nan") if self.ticks == 7 else reward, *rest  # type: ignore[return-value]
+        return shown, self.worst if self.ticks == 7 else reward, *rest  # type: ignore[return-value]
+
+
+class HugeReward(NanReward):
+    worst = 1e39
 
 
 class Endless(Honest):

@@ -70,6 +70,7 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize(("make", "name", "verdict", "told"), [
     (bad_worlds.NanReward, "rewards", "fail", "nan"),
+    (bad_worlds.HugeReward, "rewards", "fail", r"^1e\+39 \(\d+ times\)$"),
     (bad_worlds.Unseeded, "determinism", "fail", "the same seed"),
     (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
     (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
