@@ -83,7 +83,7 @@ class Observer:
         """
         try:
             return self._frame(observation)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, OverflowError, TypeError, ValueError) as error:
             raise EnvironmentFault(
                 "the environment's observation is not of its space: "
                 f"{type(error).__name__}: {error}"
@@ -347,7 +347,10 @@ def _length(space: gym.Space[Any]) -> float:
 
 
 def _check_choices(space: gym.Space[Any], observation: Any) -> None:
-    """Raise a ValueError for a choice out of range, for which Gymnasium would set a wrong bit."""
+    """Raise a ValueError for choices out of range, or of another number than the space's.
+
+    Gymnasium would set a wrong bit, or too many.
+    """
     if isinstance(space, gym.spaces.Dict):
         for key, entry in space.spaces.items():
             _check_choices(entry, observation[key])
@@ -356,8 +359,9 @@ def _check_choices(space: gym.Space[Any], observation: Any) -> None:
             _check_choices(entry, part)
     elif isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         count = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
-        indices = np.asarray(observation) - space.start
-        if not ((indices >= 0) & (indices < count)).all():
+        choices = np.asarray(observation)
+        indices = choices - space.start
+        if choices.size != np.size(count) or not ((indices >= 0) & (indices < count)).all():
             raise ValueError(f"{observation} is not in {_shown(space)}")
 
 

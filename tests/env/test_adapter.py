@@ -349,6 +349,7 @@ def test_an_end_that_is_not_one_bool_is_a_fault(flags, told):
         (Dict({"image": PICTURE}), {}),
         (Dict({"image": PICTURE}), None),
         (Discrete(3), None),
+        (Discrete(3), float("inf")),
         (None, [1.0, 2.0, "x"]),
         (None, [[1.0], [2.0, 3.0]]),
     ],

@@ -136,6 +136,8 @@ def test_more_states_than_a_vector_may_have_numbers_are_refused():
         (gym.spaces.MultiDiscrete([[3], [3]]), np.array([[3], [0]])),
         (gym.spaces.MultiDiscrete([3, 3]), np.array([4, 0])),
         (gym.spaces.MultiDiscrete([3, 3]), np.array([0, -1])),
+        (gym.spaces.MultiDiscrete([3, 3]), np.array([1])),
+        (gym.spaces.Tuple([gym.spaces.Discrete(3)]), (np.array([0, 1]),)),
         (gym.spaces.MultiDiscrete([3, 3], start=[5, 0]), np.array([4, 0])),
         (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (-1, 0)),
         (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (0, 2)),
