@@ -108,11 +108,11 @@ class Adapter:
         self.noop_action = self._noop()
         self.rate_hz = _rate(env, config)
         self.reward_range = _reward_range(env)
-        self.picture_lag = int(getattr(env.unwrapped, "picture_lag", 0))
+        self.picture_lag = int(declared(env, "picture_lag") or 0)
         self.faults = self.cuts = 0
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
-        self._take_news: Callable[[], list[str]] | None = getattr(env.unwrapped, "take_news", None)
+        self._take_news: Callable[[], list[str]] | None = declared(env, "take_news")
         usual = 4 if self.screen else 1
         self.frame_stack = usual if config.frame_stack == "auto" else config.frame_stack
 
@@ -241,7 +241,7 @@ class Adapter:
         self.last_fault = str(fault)
 
     def _noop(self) -> Action:
-        named = getattr(self._env.unwrapped, "noop_action", None)
+        named = declared(self._env, "noop_action")
         if named is not None:
             try:
                 return self.actions.accept(named, strict=True)
@@ -270,6 +270,14 @@ def open_environment(config: EnvConfig) -> Adapter:
     except UserError as error:
         _close(env)
         raise UserError(f"env.id = {config.id}: {error}") from None
+
+
+def declared(env: gym.Env[Any, Any], name: str) -> Any:
+    """An attribute of the outermost wrapper that has it, else of the environment; None if none has.
+
+    A wrapper may have changed what the environment says of its actions, rewards or rate.
+    """
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 
 def _close(env: gym.Env[Any, Any]) -> None:
@@ -351,7 +359,7 @@ def _saves_itself(env: gym.Env[Any, Any]) -> bool:
 
 
 def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
-    ask = getattr(env.unwrapped, "get_action_meanings", None)
+    ask = declared(env, "get_action_meanings")
     if ask is None or not isinstance(space, gym.spaces.Discrete):
         return ()
     words = tuple(str(word) for word in ask())
@@ -361,7 +369,7 @@ def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
 def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
     if config.rate_hz != "auto":
         return config.rate_hz
-    own = getattr(env.unwrapped, "rate_hz", None) or atari.rate_hz(env)
+    own = declared(env, "rate_hz") or atari.rate_hz(env)
     for rate in (own, env.metadata.get("render_fps")):
         if isinstance(rate, Real) and 0 < float(rate) < inf:
             return float(rate)
@@ -369,9 +377,9 @@ def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
 
 
 def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
-    declared: Any = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
+    own: Any = declared(env, "reward_range")
     try:
-        low, high = map(float, declared)
+        low, high = map(float, env.metadata.get("reward_range") if own is None else own)
     except (TypeError, ValueError):
         return None
     # Gymnasium's old default was the whole real line.

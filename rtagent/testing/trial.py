@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_sources import parse_config
 from rtagent.env.actions import Action
-from rtagent.env.adapter import Adapter, Step, make
+from rtagent.env.adapter import Adapter, Step, declared, make
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
@@ -185,7 +185,7 @@ class Trial:
                 found.noop_ended = True
                 break
         found.noop_faults = adapter.faults - before
-        named = getattr(world.env.unwrapped, "noop_action", None) is not None
+        named = declared(world.env, "noop_action") is not None
         found.noop_declared = named or "NOOP" in map(str.upper, words) or chosen != "noop"
 
     def _close(self, world: World) -> None:

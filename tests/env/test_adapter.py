@@ -249,6 +249,26 @@ def test_noop_is_the_attribute_else_the_meaning_else_zero():
         wrap(actions=three, noop_action=3)
 
 
+def test_a_wrapper_speaks_for_the_environment_in_it():
+    class Reversed(gym.Wrapper):
+        noop_action, rate_hz, picture_lag, reward_range = 1, 30.0, 2, (-3.0, 3.0)
+
+        def get_action_meanings(self):
+            return ["GO", "STAY"]
+
+        def take_news(self):
+            return ["reversed"]
+
+    world = stub_worlds.World(
+        noop_action=0, rate_hz=60.0, picture_lag=1, reward_range=(-1.0, 1.0),
+        get_action_meanings=lambda: ["STAY", "GO"], take_news=list,
+    )
+    adapter = Adapter(Reversed(world), EnvConfig())
+    assert (adapter.noop_action, adapter.action_meanings) == (1, ("GO", "STAY"))
+    assert (adapter.rate_hz, adapter.picture_lag) == (30.0, 2)
+    assert (adapter.reward_range, adapter.take_news()) == ((-3.0, 3.0), ["reversed"])
+
+
 def test_noop_of_a_box_is_zeros_within_the_bounds():
     low, high = np.float32([-1.0, 0.5]), np.float32([1.0, 2.0])
     space = Box(low, high, dtype=np.float32)
