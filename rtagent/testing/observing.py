@@ -82,6 +82,10 @@ def _feed(state: Any, value: Any) -> None:
 
 def _problem(space: gym.Space[Any], observation: Any) -> str | None:
     """What is wrong with an observation outside its space; None if only the size of values is."""
+    parts = _parts(space, observation)
+    if parts:
+        found = (_problem(each, part) for each, part in parts if not each.contains(part))
+        return next(filter(None, found), None)
     if not isinstance(space, gym.spaces.Box):
         return f"{_kind(observation)} not in the {type(space).__name__} space"
     if not isinstance(observation, np.ndarray):
@@ -92,6 +96,17 @@ def _problem(space: gym.Space[Any], observation: Any) -> str | None:
             f"where {space.dtype} {space.shape} is promised"
         )
     return None if np.isfinite(observation).all() else NOT_FINITE
+
+
+def _parts(space: gym.Space[Any], observation: Any) -> list[tuple[gym.Space[Any], Any]]:
+    """The parts of a composed observation and their spaces; [] if it has others, or none."""
+    if isinstance(space, gym.spaces.Dict) and isinstance(observation, dict):
+        same = observation.keys() == space.spaces.keys()
+        return [(each, observation[key]) for key, each in space.spaces.items()] if same else []
+    if isinstance(space, gym.spaces.Tuple) and isinstance(observation, tuple):
+        same = len(observation) == len(space.spaces)
+        return list(zip(space.spaces, observation, strict=True)) if same else []
+    return []
 
 
 def _reward_problem(reward: Any) -> str | None:

@@ -143,6 +143,21 @@ class Outside(Honest):
         return np.full(3, 200.0, np.float32)
 
 
+class OutsideInADict(Outside):
+    def __init__(self) -> None:
+        super().__init__()
+        inner = gym.spaces.Tuple([gym.spaces.Discrete(2), self.observation_space])
+        self.observation_space = gym.spaces.Dict({"inner": inner})
+
+    def see(self) -> Any:
+        return {"inner": (1, super().see())}
+
+
+class WrongShapeInADict(OutsideInADict):
+    def see(self) -> Any:
+        return {"inner": (1, np.zeros(4, np.float32))}
+
+
 class NumbersAsFlags(Honest):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         shown, reward, terminated, _, info = super().step(action)

@@ -75,6 +75,8 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
     (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
     (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
     (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
+    (bad_worlds.OutsideInADict, "spaces", "warn", "outside the bounds"),
+    (bad_worlds.WrongShapeInADict, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
     (bad_worlds.Endless, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
     (bad_worlds.TooLarge, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
     (bad_worlds.WrongTypeAndNan, "spaces", "fail",
