@@ -170,17 +170,21 @@ class Adapter:
         """The world as it is now, for `restore`.
 
         An environment may have `clone_state()` and `restore_state(state)`, as those of ALE have;
-        any other is copied as a whole, wrappers included. The caller must check that the restored
-        world does the same again.
+        any other is copied as a whole. Wrappers are always copied: one may count the ticks of the
+        episode. The caller must check that the restored world does the same again.
         """
         own: Any = self._env.unwrapped
-        return own.clone_state() if _saves_itself(own) else copy.deepcopy(self._env)
+        if _saves_itself(own):
+            return own.clone_state(), _copied_around(own, self._env)
+        return copy.deepcopy(self._env)
 
     def restore(self, saved: Any) -> None:
         """Go back to what `save` gave; it may be used again."""
         own: Any = self._env.unwrapped
         if _saves_itself(own):
-            own.restore_state(saved)
+            state, wrapped = saved
+            own.restore_state(state)
+            self._env = _copied_around(own, wrapped)
         else:
             self._env = copy.deepcopy(saved)
 
@@ -356,6 +360,11 @@ def _registered_by(module: str) -> list[str]:
 
 def _saves_itself(env: gym.Env[Any, Any]) -> bool:
     return hasattr(env, "clone_state") and hasattr(env, "restore_state")
+
+
+def _copied_around(own: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A copy of the wrappers of an environment, around the same environment."""
+    return copy.deepcopy(env, {id(own): own})
 
 
 def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:

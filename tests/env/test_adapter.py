@@ -429,6 +429,17 @@ def test_an_environment_that_cannot_be_closed_costs_nothing_that_was_done(caplog
     assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
 
 
+def test_a_restored_world_counts_the_ticks_of_its_episode_from_where_it_was():
+    state = {"clone_state": lambda: None, "restore_state": lambda state: None}
+    for attributes in (state, {}):
+        adapter = Adapter(gym.wrappers.TimeLimit(stub_worlds.World(**attributes), 3), EnvConfig())
+        adapter.reset()
+        saved = adapter.save()
+        for _ in range(2):
+            assert [adapter.step(0).truncated for _ in range(3)] == [False, False, True]
+            adapter.restore(saved)
+
+
 def test_starfall_is_registered():
     adapter = open_environment(EnvConfig(kwargs={"starts": 2}))
     assert (adapter.rate_hz, adapter.frame_stack, adapter.noop_action) == (59.7275, 4, 0)
