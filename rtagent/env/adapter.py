@@ -11,8 +11,6 @@ import difflib
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from math import inf
-from numbers import Real
 from typing import Any, NamedTuple
 
 import cv2
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env import atari
 from rtagent.env.actions import Action, actions_for
+from rtagent.env.declarations import action_meanings, declared, rate_hz, reward_range
 from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
 from rtagent.env.registry import register
 from rtagent.errors import UserError
@@ -104,10 +103,10 @@ class Adapter:
         self.action_space = self.actions.agent_space
         self.action_shape = self.actions.shape
         self.action_dtype = self.actions.dtype
-        self.action_meanings = _meanings(env, self.action_space)
+        self.action_meanings = action_meanings(env, self.action_space)
         self.noop_action = self._noop()
-        self.rate_hz = _rate(env, config)
-        self.reward_range = _reward_range(env)
+        self.rate_hz = rate_hz(env, config)
+        self.reward_range = reward_range(env)
         self.picture_lag = int(declared(env, "picture_lag") or 0)
         self.faults = self.cuts = 0
         self.last_fault = ""
@@ -276,14 +275,6 @@ def open_environment(config: EnvConfig) -> Adapter:
         raise UserError(f"env.id = {config.id}: {error}") from None
 
 
-def declared(env: gym.Env[Any, Any], name: str) -> Any:
-    """An attribute of the outermost wrapper that has it, else of the environment; None if none has.
-
-    A wrapper may have changed what the environment says of its actions, rewards or rate.
-    """
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
-
-
 def _close(env: gym.Env[Any, Any]) -> None:
     try:
         env.close()
@@ -365,34 +356,6 @@ def _saves_itself(env: gym.Env[Any, Any]) -> bool:
 def _copied_around(own: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """A copy of the wrappers of an environment, around the same environment."""
     return copy.deepcopy(env, {id(own): own})
-
-
-def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
-    ask = declared(env, "get_action_meanings")
-    if ask is None or not isinstance(space, gym.spaces.Discrete):
-        return ()
-    words = tuple(str(word) for word in ask())
-    return words if len(words) == space.n else ()
-
-
-def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
-    if config.rate_hz != "auto":
-        return config.rate_hz
-    own = declared(env, "rate_hz") or atari.rate_hz(env)
-    for rate in (own, env.metadata.get("render_fps")):
-        if isinstance(rate, Real) and 0 < float(rate) < inf:
-            return float(rate)
-    raise UserError("the environment does not say how fast it runs; set env.rate_hz")
-
-
-def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
-    own: Any = declared(env, "reward_range")
-    try:
-        low, high = map(float, env.metadata.get("reward_range") if own is None else own)
-    except (TypeError, ValueError):
-        return None
-    # Gymnasium's old default was the whole real line.
-    return (min(low, 0.0), max(high, 0.0)) if -inf < low <= high < inf else None
 
 
 def _parts(method: str, answer: Any, names: tuple[str, ...]) -> Sequence[Any]:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_sources import parse_config
 from rtagent.env.actions import Action
-from rtagent.env.adapter import Adapter, Step, declared, make
+from rtagent.env.adapter import Adapter, Step, make
+from rtagent.env.declarations import declared
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
