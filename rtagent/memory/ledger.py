@@ -22,7 +22,7 @@ from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.compiled import compiled
 from rtagent.memory.pending import PendingActions, pending_field
-from rtagent.memory.policy_states import UNKNOWN_LAG, Beginning, state_field
+from rtagent.memory.policy_states import NOBODY, UNKNOWN_LAG, Beginning, state_field
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.staggering.arbiter import Source
 
@@ -54,8 +54,8 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     where nothing was drawn), `position` (of the action in the chunk that its inference answered; 0
     of a single one), `crc`, `action`; `pending` in a run that has it (`memory/pending.py`): what
     the decision was told of the actions before its own; with a recurrent policy
-    (`memory/policy_states.py`) `state_lag` (0: its inference began with zeros, -1: it is unknown)
-    and `state`: what its inference began with.
+    (`memory/policy_states.py`) `state_lag` (0: its inference began with zeros, -1: it is unknown),
+    `state_worker` (that left the state; -1 if none did) and `state`: what its inference began with.
 
     No weights and no worker means the default behaviour if `source` says so, and a demonstration
     if `source` is `AGENT`.
@@ -71,6 +71,7 @@ _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqqqfiihBBfi")
 _CRC = struct.Struct("<I")
 _INTEGER = struct.Struct("<i")
+_STATE_HEAD = struct.Struct("<ii")
 _EPISODE_MASK = 0x7FFFFFFF
 """Bits of an episode's number that are kept: only that of the next episode must be another one."""
 
@@ -136,8 +137,9 @@ class Ledger(StampedRing):
 
     def _state_bytes(self, beginning: Beginning | None) -> bytes:
         if beginning is None:
-            return _INTEGER.pack(UNKNOWN_LAG) + bytes(4 * self.state_size)
-        return _INTEGER.pack(beginning.lag) + np.asarray(beginning.state, "<f4").tobytes()
+            return _STATE_HEAD.pack(UNKNOWN_LAG, NOBODY) + bytes(4 * self.state_size)
+        head = _STATE_HEAD.pack(beginning.lag, beginning.worker)
+        return head + np.asarray(beginning.state, "<f4").tobytes()
 
     def copy(self, rows: Rows) -> None:
         """Write rows (n,) of this layout, each with its number and a right checksum.

@@ -3,8 +3,9 @@
 With staggered processes there is no such thing as the previous inference: when one begins, those
 before it may be under way. So an inference on frame f begins with what was left by the inference on
 the newest frame g < f of the same episode among those that have ended by then, and with zeros where
-there is none, as after a reset. f - g is the lag of its state, in ticks. An inference that is made
-again by the same process on the same frame begins as it did before.
+there is none, as after a reset. f - g is the lag of its state, in ticks. Several processes may have
+made inferences on g, each with a state of its own, so whose it was is kept, too. An inference that
+is made again by the same process on the same frame begins as it did before.
 
 Why it is correct. Each inference process has a `StampedRing` of its last `ENTRIES` inferences, and
 nobody else writes it. It publishes an entry when the inference has ended, and before it deposits
@@ -37,6 +38,7 @@ Floats = npt.NDArray[np.float32]
 ENTRIES = 16
 """Inferences of one process that are kept."""
 UNKNOWN_LAG = -1
+NOBODY = -1
 
 
 class Beginning(NamedTuple):
@@ -45,10 +47,12 @@ class Beginning(NamedTuple):
     Attributes:
         lag: ticks from the frame behind the state to its own; 0: the state was zeros.
         state: (size,).
+        worker: of the process that left the state; -1 if it was zeros.
     """
 
     lag: int
     state: Floats
+    worker: int = NOBODY
 
 
 class PolicyStates:
@@ -98,14 +102,14 @@ class PolicyStates:
         if again is not None:
             return again
         candidates = [
-            found for each in range(rows)
+            (*found, each) for each in range(rows)
             if (found := self._ring(each).newest_before(frame, start)) is not None
         ]
         # Each process has one candidate at most; the newest one that is whole is taken.
-        for behind, ring, number in sorted(candidates, key=lambda each: -each[0]):
+        for behind, ring, number, by in sorted(candidates, key=lambda each: -each[0]):
             left = ring.left(number)
             if left is not None:
-                return Beginning(frame - behind, left)
+                return Beginning(frame - behind, left, by)
         return Beginning(0, np.zeros(self._size, np.float32))
 
     def behind(self, worker: int, frame: int) -> Beginning | None:
@@ -131,7 +135,7 @@ class _Ring(StampedRing):
         """Append an inference."""
         number = self.newest + 1
         entry = self._entries[self._begin(number)]
-        entry["frame"], entry["lag"] = frame, beginning.lag
+        entry["frame"], entry["lag"], entry["worker"] = frame, beginning.lag, beginning.worker
         entry["began"], entry["left"] = beginning.state, left
         self._publish(number)
 
@@ -158,7 +162,7 @@ class _Ring(StampedRing):
             number = newest - (newest - slot) % ENTRIES
             entry = self._entries[slot].copy()
             if number >= 0 and self.holds(number) and entry["frame"] == frame:
-                return Beginning(int(entry["lag"]), entry["began"])
+                return Beginning(int(entry["lag"]), entry["began"], int(entry["worker"]))
         return None
 
 
@@ -166,15 +170,17 @@ def state_field(blueprint: Blueprint) -> list[tuple[Any, ...]]:
     """The fields of a row for a recurrent policy's state; [] in a run without one."""
     if not blueprint.state_size:
         return []
-    return [("state_lag", "<i4"), ("state", "<f4", (blueprint.state_size,))]
+    size = blueprint.state_size
+    return [("state_lag", "<i4"), ("state_worker", "<i4"), ("state", "<f4", (size,))]
 
 
 def _entry_dtype(size: int) -> np.dtype[Any]:
-    """Fields: `number` (the stamp), `frame`, `lag`, `began` and `left`, as `keep` takes them."""
+    """Fields: `number` (the stamp), `frame`, `lag`, `worker`, `began` and `left`, as `keep` takes
+    them."""
     return np.dtype(
         [
-            ("number", "<i8"), ("frame", "<i8"), ("lag", "<i8"), ("began", "<f4", (size,)),
-            ("left", "<f4", (size,)),
+            ("number", "<i8"), ("frame", "<i8"), ("lag", "<i8"), ("worker", "<i8"),
+            ("began", "<f4", (size,)), ("left", "<f4", (size,)),
         ],
         align=True,
     )

@@ -240,14 +240,14 @@ class States(Case):
 
     def write(self, number: int) -> None:
         began, left = (np.full(VALUES, each, np.float32) for each in (number, number + 1))
-        self.states.keep(0, number, Beginning(number, began), left)
+        self.states.keep(0, number, Beginning(number, began, number), left)
 
     def look(self, frame: int) -> bool:
-        lag, state = self.states.begin(1, 1, frame + 1, 0)
+        lag, state, _ = self.states.begin(1, 1, frame + 1, 0)
         assert (state == (frame - lag + 2 if lag else 0)).all()
         behind = self.states.behind(0, frame)
         assert behind is None or (behind.lag == behind.state).all()
-        assert behind is None or behind.lag == frame
+        assert behind is None or behind.lag == behind.worker == frame
         return lag == 1 and behind is not None
 
     def check(self, rng: random.Random) -> None:

@@ -250,14 +250,16 @@ class States(InARing):
 
     def write(self, number: int) -> None:
         began, left = (np.full(STATE, value, np.float32) for value in (number, number + 1))
-        self.states.keep(1, number, Beginning(number % 9, began), left)
+        self.states.keep(1, number, Beginning(number % 9, began, number), left)
 
     def check(self, rng: random.Random) -> int:
         frame = self.newest + rng.choice((2, 1, 0, 2 - ENTRIES, -ENTRIES))
-        lag, state = self.states.begin(0, 2, frame, 0)
+        lag, state, worker = self.states.begin(0, 2, frame, 0)
         assert (state == (frame - lag + 1 if lag else 0)).all()
+        assert worker == (1 if lag else -1)
         behind = self.states.behind(1, frame)
         assert behind is None or (behind.lag == frame % 9 and (behind.state == frame).all())
+        assert behind is None or behind.worker == frame
         return (lag > 0) + (behind is not None)
 
 

@@ -61,7 +61,7 @@ def row_dtype(
     `demonstrated` (in a byte that alignment would leave empty), `action`; in a run that records
     them, `pending` and `next_pending`: the pending actions of the state and of the successor; with
     a recurrent policy `delay`, ticks from the state's frame to the row that executed the action,
-    and `lag`, see `memory/policy_states.py`.
+    `worker`, whose action it was, and `lag` and `state_worker`, see `memory/policy_states.py`.
     """
     fields: list[Any] = [
         ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
@@ -70,7 +70,7 @@ def row_dtype(
     if pending is not None:
         fields += [(name, pending) for name in ("pending", "next_pending")]
     if recurrent:
-        fields += [("delay", "<i4"), ("lag", "<i4")]
+        fields += [(name, "<i4") for name in ("delay", "lag", "worker", "state_worker")]
     return np.dtype(fields, align=True)
 
 

@@ -9,10 +9,11 @@ One thing differs: inferences are staggered, so a decision seldom begins with th
 decision before it has left. The ledger has the lag of each decision's state in ticks, and replaying
 uses the same lag. A sequence is T consecutive decisions, by their frames; step t begins with
 
-    the new state of step u < t, if the frame of u is lag ticks before that of t;
+    the new state of step u < t, if the frame of u is lag ticks before that of t, and the process
+    that made u left the state;
     zeros, if its inference began with zeros, as after a reset;
     else the state in the ledger: the inference that made it came before the sequence, or its action
-    was never executed.
+    was never executed, as that of another process on the same frame.
 
 So a sequence may go beyond the end of an episode, and through the interleaved states of several
 staggered processes. Successors are steps of the same sequence, which goes on for n decisions after
@@ -128,6 +129,11 @@ class SequenceReplay(Replay):
         shape = lengths.sequences(count), lengths.steps
         frames, lags = found.frame.reshape(shape), found.rows["lag"].reshape(shape)
         parents = np.where(lags > 0, _steps_of(frames, frames - lags), -1)
+        made_by, left_by = (
+            found.rows[name].reshape(shape) for name in ("worker", "state_worker")
+        )
+        # Where there is no parent, any step may be looked at.
+        parents[np.take_along_axis(made_by, parents, axis=1) != left_by] = -1
         following = _steps_of(frames, found.next_frame.reshape(shape))
         known = lags >= 0
         starts = np.zeros((*shape, self._ledger.state_size), np.float32)

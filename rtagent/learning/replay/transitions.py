@@ -79,14 +79,15 @@ def _decision_dtype(
 
     Fields: `frame` (of its state), `executed` (its first tick), `began` (the same on the clock of
     the discount: in ticks, or in decisions), `reward` (of its own ticks, discounted),
-    `demonstrated`, `action`; `pending` in a run that records them; `lag` with a recurrent policy.
+    `demonstrated`, `action`; `pending` in a run that records them; `lag`, `worker` and
+    `state_worker` with a recurrent policy.
     """
     return np.dtype(
         [
             ("frame", "<i8"), ("executed", "<i8"), ("began", "<i8"), ("reward", "<f8"),
             ("demonstrated", "?"), ("action", action.base, action.shape),
             *([] if pending is None else [("pending", pending.dtype)]),
-            *([("lag", "<i4")] if recurrent else []),
+            *([(name, "<i4") for name in ("lag", "worker", "state_worker")] if recurrent else []),
         ]
     )
 
@@ -220,7 +221,8 @@ class DecisionIndex:
         if self._pending is not None:
             added["pending"] = first["pending"]
         if self._recurrent:
-            added["lag"] = first["state_lag"]
+            added["lag"], added["worker"] = first["state_lag"], first["worker"]
+            added["state_worker"] = first["state_worker"]
         decisions = np.concatenate([chain.decisions, added])
         owners = len(chain.decisions) - 1 + numbers
         _add_rewards(decisions, owners, clocks, rows["reward"], self._gamma)
@@ -305,7 +307,8 @@ class DecisionIndex:
         if self._pending is not None:
             columns |= {"pending": chosen["pending"], "next_pending": following["pending"]}
         if self._recurrent:
-            columns |= {"delay": chosen["executed"] - chosen["frame"], "lag": chosen["lag"]}
+            columns |= {name: chosen[name] for name in ("lag", "worker", "state_worker")}
+            columns["delay"] = chosen["executed"] - chosen["frame"]
         for name, values in columns.items():
             self._rows[name][slots] = values[kept]
         self._end += len(kept)

@@ -1,7 +1,8 @@
 """Replayed sequences give the outputs of acting, and their loss is that of the equation.
 
 An agent with three interleaved states acts: the inference on frame f begins with the new state of
-that on frame f - 3, or with zeros after a reset, and its action is executed two ticks later.
+that on frame f - 3, or with zeros after a reset, and its action is executed two ticks later. On a
+few frames a second process makes an inference, too, whose action is never executed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ TICKS = 120
 LAG, DELAY = 3, 2
 ENDS = {30: TERMINATED, 61: TRUNCATED, 95: TERMINATED}
 UNEXECUTED = (44, 78)
+TWICE = (40, 70)
 COUNT = 120
 LEARNING = LearningConfig(
     algorithm="double-dqn", burn_in=4, sequence=6, n_step=3, gamma=0.9, batch_size=24
@@ -68,6 +70,7 @@ class Acted:
         self.answers: dict[int, torch.Tensor] = {}
         self.begun: dict[int, Beginning] = {}
         self.left: dict[int, np.ndarray] = {}
+        self.left_by_other: dict[int, np.ndarray] = {}
         self.starts: dict[int, int] = {}
         self.rows: dict[int, tuple[float, int]] = {}
         self._play()
@@ -95,11 +98,18 @@ class Acted:
         state = np.zeros(self.blueprint.state_size, np.float32)
         self.begun[frame], self.starts[frame] = Beginning(0, state), start
         if frame - LAG >= start:
-            self.begun[frame] = Beginning(LAG, self.left[frame - LAG])
-        states = torch.from_numpy(self.begun[frame].state)[None]
+            self.begun[frame] = Beginning(LAG, self.left[frame - LAG], 0)
+        if frame - LAG in TWICE:
+            self.begun[frame] = Beginning(LAG, self.left_by_other[frame - LAG], 1)
+        self.answers[frame], self.left[frame] = self._answer(values, self.begun[frame].state)
+        if frame in TWICE:
+            self.left_by_other[frame] = self._answer(values, state)[1]
+
+    def _answer(self, values: np.ndarray, state: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+        observations, states = torch.from_numpy(values)[None, None], torch.from_numpy(state)[None]
         with torch.no_grad():
-            answer, left = self.network(torch.from_numpy(values)[None, None], states)
-        self.answers[frame], self.left[frame] = answer[0], left[0].numpy()
+            answer, left = self.network(observations, states)
+        return answer[0], left[0].numpy()
 
     def replay(self, learning: LearningConfig) -> SequenceReplay:
         replay = SequenceReplay(self.frames, self.ledger, learning)
@@ -128,7 +138,7 @@ def test_unrolling_gives_the_outputs_of_acting() -> None:
     torch.testing.assert_close(unroll(acted.network, batch).detach(), wanted)
     assert set(np.unique(batch.parents)) >= {-1, 0, 1}
     # Strands go on behind actions that were never executed, and begin anew after a reset.
-    assert {frame + LAG for frame in UNEXECUTED} <= set(frames)
+    assert {frame + LAG for frame in (*UNEXECUTED, *TWICE)} <= set(frames)
     assert {31, 62, 96} <= set(frames)
 
 
