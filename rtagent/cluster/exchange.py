@@ -63,9 +63,16 @@ class _Call(NamedTuple):
 
 
 class _Sending(NamedTuple):
-    """When a share was last sent, seconds, and whether it was sent before."""
+    """How a share was last sent.
+
+    Attributes:
+        at: when it was sent, seconds.
+        left_at: when it, or then its answer, has left over the link, seconds.
+        repeated: whether it was sent before.
+    """
 
     at: float
+    left_at: float
     repeated: bool
 
 
@@ -170,8 +177,7 @@ class Exchange:
             done = self._calls.pop(ticket, None)
             if done is not None:
                 self._down.send(now, _size(result), (done, result))
-                if done.method in self._asked:
-                    self._asked[done.method] = max(self._asked[done.method], self._down.free_at)
+                self._note_answering(done)
         for done, result in self._down.arrived(now):
             self._take(done, result, now)
         if self._welcome is None:
@@ -237,13 +243,26 @@ class Exchange:
         self._node.counts.bytes_up += size
         self._up.send(now, size, call)
 
+    def _note_answering(self, call: _Call) -> None:
+        """Note when the answer to a call, which has just been sent, has left."""
+        left_at = self._down.free_at
+        if call.method in self._asked:
+            self._asked[call.method] = max(self._asked[call.method], left_at)
+        for seq in call.seqs:
+            sending = self._sendings.get(seq)
+            if sending is not None and call.session == self._session:
+                latest = max(sending.left_at, left_at)
+                self._sendings[seq] = sending._replace(left_at=latest)
+
     def _send_shares(self, shares: list[Sent], now: float) -> None:
         seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
-        for each in shares:
-            self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
-            self._sendings[each.seq] = _Sending(now, each.seq in self._sendings)
         arguments = self.node_name, self._session, blocks
         self._send_call(_Call("offer", arguments, self._session, seqs), _size(blocks), now)
+        for each in shares:
+            self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
+            # The wait for an answer begins when the share has left: a slow link takes long for it.
+            repeated = each.seq in self._sendings
+            self._sendings[each.seq] = _Sending(now, self._up.free_at, repeated)
 
     def _introduction(self) -> Joining:
         return replace(self._joining, generated=self._node.generated)
@@ -286,7 +305,7 @@ class Exchange:
             after = max(after, CUT_S)
         late = [
             sent for sent in self._node.under_way.values()
-            if sent.seq not in busy and now - self._sendings[sent.seq].at > after
+            if sent.seq not in busy and now - self._sendings[sent.seq].left_at > after
         ]
         if late:
             self._send_shares(late, now)

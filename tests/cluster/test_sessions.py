@@ -157,6 +157,16 @@ def test_a_state_that_travels_for_long_is_sent_once() -> None:
     assert scene.exchanges[0].connected
 
 
+def test_shares_that_take_long_to_leave_are_sent_once() -> None:
+    world = Edge(slots=1024, batch_size=256)
+    # Longer than the least time until a share without an answer is repeated.
+    scene = Scene(world, emulation=Emulation(bits_per_s=64e3))
+    scene.settings = scene.settings._replace(batch_size=256)
+    scene.run(60.0)
+    assert len(scene.updates) > 20
+    assert scene.remotes[0].calls.count("offer") <= world.node.counts.shipped / 256
+
+
 @pytest.mark.parametrize("rtt_s", [2.0, 4.0, 10.0])
 def test_over_the_longest_link_it_joins_once_and_repeats_nothing(rtt_s: float) -> None:
     world = Edge()
