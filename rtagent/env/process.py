@@ -33,6 +33,8 @@ from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Source
 from rtagent.staggering.merging import MERGES
 
 START_POLL_S = 0.005
+LONGEST_WAIT_S = 1.0
+"""Of a world whose ticks are longer: so that it hears in time that it is to stop."""
 FAULTS_REPORTED_EVERY_S = 10.0
 """At most; a world may have a fault on every tick."""
 
@@ -79,6 +81,16 @@ class TickLoop:
         self._action = default.noop
         self._cuts = 0
         self._counted: dict[int, float] = {}
+
+    def comes_soon(self) -> bool:
+        """Whether the next tick is due within `LONGEST_WAIT_S`; if not, waits for so long at most.
+        """
+        now, due = self._clock.now(), self._schedule.due_ns(self.tick) / NANO
+        if due - now <= LONGEST_WAIT_S:
+            return True
+        # Not until shortly before the tick: what comes between two waits would make it late.
+        self._clock.sleep_until(min(now + LONGEST_WAIT_S, due - LONGEST_WAIT_S / 2))
+        return False
 
     def run_next(self) -> None:
         """Wait for the next tick and run it, after the ticks that were missed before it."""
@@ -239,6 +251,8 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
             except UserError as error:
                 context.event("world", news=f"{error}; the default behaviour stays as it was")
         context.beat()
+        if not loop.comes_soon():
+            continue
         loop.run_next()
         if adapter.faults > reported and clock.now() - reported_at >= FAULTS_REPORTED_EVERY_S:
             reported, reported_at = adapter.faults, clock.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +25,14 @@ from tests.env.ticking import CAPACITY, Memory
 
 @pytest.fixture
 def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
-    """Runs the environment process's body for some ticks, on a world of 20 Hz."""
+    """Runs the environment process's body for some ticks, on a world of 20 Hz by default."""
     monkeypatch.setattr(process, "enter_realtime", lambda mode: False)
     monkeypatch.setattr(process, "gc", SimpleNamespace(collect=int, freeze=int))
     memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
 
     def run(
-        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None, **live: Any
+        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None,
+        rate_hz: float = 20.0, stop_s: float = math.inf, **live: Any,
     ) -> SimpleNamespace:
         last = memory.ledger.newest + ticks
 
@@ -39,13 +41,13 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
 
             @property
             def stopping(self) -> bool:
-                return bool(memory.ledger.newest >= last)
+                return bool(memory.ledger.newest >= last or self.clock.now() >= stop_s)
 
             def beat(self) -> None:
                 self.beats += 1
 
         context = Context(
-            config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
+            config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0", rate_hz=rate_hz)),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
             desired=make_desired(go=True, **live), ready=ready, events=[],
         )
@@ -73,6 +75,15 @@ def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -
     record = context.record
     assert record.anchor_ns == round(5.1 * NANO)
     assert (record.anchor_tick, record.slips) == (0, 0)
+
+
+def test_between_two_long_ticks_it_hears_that_it_is_to_stop(
+    body: Callable[..., SimpleNamespace]
+) -> None:
+    context = body(3, start_s=5.0, rate_hz=0.1)
+    rows = context.world.ledger.read(0, 10)
+    assert rows["time_ns"].tolist() == [25 * NANO, 35 * NANO, 45 * NANO]
+    assert body(3, start_s=50.0, rate_hz=0.1, stop_s=52.0).clock.now() == pytest.approx(52.0)
 
 
 def test_faults_of_the_world_are_told_now_and_then(
