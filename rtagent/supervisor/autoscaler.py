@@ -25,6 +25,9 @@ FRESH_S = 5.0
 back."""
 GROW_S = 6.0
 """Longer than a single hold-up of the machine affects measurements."""
+LONG_INFERENCES = 5
+"""`FRESH_S` and `GROW_S` in inferences, where these take longer: measurements reach back over four,
+and new processes have to end their first."""
 SHRINK_S = 60.0
 MARGIN = 1.15
 """Inference times vary by so much without a cause: fewer processes must be enough even then."""
@@ -118,7 +121,7 @@ class AutoScaler:
     def __init__(self, now: float, processes: int, limits: Limits) -> None:
         self.processes = processes
         self._limits = limits
-        self._since, self._wait_s = now, REACT_S
+        self._since = now
         self._at_once = True
         self._looks: deque[_Look] = deque()
         self._growth: _Growth | None = None
@@ -141,7 +144,7 @@ class AutoScaler:
         if measured is None or measured.samples < LEAST_SAMPLES:
             self._looks.clear()
             return None
-        if now - self._since < self._wait_s:
+        if now - self._since < self._settling_s(measured):
             return None
         needed, with_margin = (
             _needed(self.processes, measured, self._limits, margin) for margin in (1.0, MARGIN)
@@ -151,6 +154,12 @@ class AutoScaler:
             self._looks.popleft()
         self._lift(now)
         return self._undo(now, measured) or self._grow(now, measured) or self._shrink(now, measured)
+
+    def _settling_s(self, measured: Measured) -> float:
+        """Seconds from a change until measurements count."""
+        if self._at_once:
+            return REACT_S
+        return max(FRESH_S, LONG_INFERENCES * measured.mean_s)
 
     def _last(self, seconds: float) -> list[_Look]:
         """The looks of the last seconds; none if they do not reach back that far."""
@@ -190,7 +199,8 @@ class AutoScaler:
     def _grow(self, now: float, measured: Measured) -> Move | None:
         """Grow if more are called for; the first time shrink, too, and without a wait."""
         at_once, self._at_once = self._at_once, False
-        current, last, newest = self.processes, self._last(GROW_S), self._looks[-1]
+        grow_s = max(GROW_S, min(SHRINK_S, LONG_INFERENCES * measured.mean_s))
+        current, last, newest = self.processes, self._last(grow_s), self._looks[-1]
         if at_once and newest.with_margin < current:
             why = _reason(measured, self._limits, newest.with_margin, "enough")
             return self._move(now, newest.with_margin, why, measured)
@@ -227,7 +237,7 @@ class AutoScaler:
 
     def _move(self, now: float, after: int, why: str, measured: Measured | None) -> Move:
         before, self.processes = self.processes, after
-        self._since, self._wait_s = now, FRESH_S
+        self._since = now
         self._at_once = False
         self._growth = None
         self._looks.clear()
@@ -261,7 +271,9 @@ def _gain(growth: _Growth, measured: Measured, current: int) -> float:
         return more
     gain = more / slower
     if then.interaction_s and measured.interaction_s:
-        gain = min(gain, then.interaction_s / measured.interaction_s)
+        # A few actions that come one after the other say little: no more come than are inferred.
+        between_s = max(then.interaction_s, then.mean_s / growth.before)
+        gain = min(gain, between_s / measured.interaction_s)
     return gain
 
 

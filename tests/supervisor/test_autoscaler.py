@@ -265,6 +265,31 @@ def test_a_hold_up_of_the_machine_changes_nothing() -> None:
     assert len(model.run(10 * MINUTES)) <= 1
 
 
+SLOW_LIMITS = Limits(1.0, "adaptive", 256)
+
+
+def test_a_growth_is_judged_when_new_slow_processes_have_acted() -> None:
+    """An inference takes 5 s, and so long the new processes bring nothing; 20 s are measured.
+
+    At first only two actions are known, which came one after the other.
+    """
+
+    def measured(second: int) -> Measured:
+        if second == 2:
+            return Measured(5.0, 5.0, 3, 1.0, None)
+        seen = range(max(0, second - 20), second + 1)
+        actions = sum(1.0 / 2.5 if each < 9 else 1.0 for each in seen)
+        return Measured(5.0, 5.0, 10, len(seen) / actions, None)
+
+    assert [move.after for move in decided(2, measured, 150, SLOW_LIMITS)] == [5]
+
+
+def test_a_hold_up_changes_nothing_where_it_is_measured_for_long() -> None:
+    well, late = (Measured(5.0, 5.0, 10, between, None) for between in (1.0, 1.2))
+    slow = range(50, 70)
+    assert decided(5, lambda second: late if second in slow else well, 150, SLOW_LIMITS) == []
+
+
 def test_a_growth_to_the_limit_is_kept_where_interaction_times_say_nothing() -> None:
     """Even if inference then takes twice as long, and calls for still more."""
     before, after = (Measured(x * TICK, x * TICK, 200, None, None) for x in (8.0, 16.0))
