@@ -11,8 +11,9 @@ under both; a function that needs both takes `_training` first. A node may join 
 while its share is learned from: the answer is kept with the share, not with the name of the node.
 
 A batch has a share of every node (`shares.py`). A node without a share, when the others have one,
-is waited for once, and then left out until it sends a share again: it costs the others one
-`PATIENCE_S`, not one per batch.
+is waited for once, for `PATIENCE_S`. Until two of its shares are there, it is not waited for again,
+and a share of it is part of the next batch: a node that learns less often does not slow down the
+others.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class Session:
         sent_at: when the node's last message came, seconds.
         called_at: when the node last made any call that names it, seconds. A node that is paused
             sends nothing, but calls.
-        missed: whether the node had no share ready when the other nodes had, and has sent none
-            since.
+        missed: whether the node had no share ready when the other nodes had, and has not been ahead
+            with two shares since.
         rate: transitions per second that the node's world generates.
         shipped: transitions that the node has sent, as it says.
         learned: transitions of the node that were learned from.
@@ -145,8 +145,10 @@ class Session:
             answer.set_result(pack(values, {}))
         else:
             self.queue.append(Share(seq, came, draw, answer))
-            # Only a share counts: with the replay here, ticks also come while learning is paused.
-            self.missed = False
+            # Only shares count: with the replay here, ticks also come while learning is paused.
+            # One share alone would be waited for again: a node that is slow would hold up others.
+            if len(self.queue) > 1:
+                self.missed = False
 
     def _note_generated(self, now: float) -> None:
         generated = self.source.generated

@@ -157,6 +157,24 @@ def test_a_state_that_travels_for_long_is_sent_once() -> None:
     assert scene.exchanges[0].connected
 
 
+def test_a_node_that_learns_less_often_does_not_slow_down_the_others() -> None:
+    scene = Scene(Edge("often"), Edge("seldom"))
+    scene.run(0.2)
+    scene.paused = {1}
+    scene.run(0.5)
+    before = [len(each) for each in scene.losses]
+    for _ in range(4):
+        assert scene.exchanges[1].make(scene.settings, learn=True)
+        scene.exchanges[1].send(scene.clock.now())
+        scene.run(0.3)
+    often, seldom = (len(each) - n for each, n in zip(scene.losses, before, strict=True))
+    assert often > 100
+    assert seldom == 4
+    scene.paused = set()
+    scene.run(0.2)
+    assert not any(node.missed for node in scene.learner._nodes.values())
+
+
 def test_shares_that_take_long_to_leave_are_sent_once() -> None:
     world = Edge(slots=1024, batch_size=256)
     # Longer than the least time until a share without an answer is repeated.
