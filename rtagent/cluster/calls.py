@@ -38,7 +38,8 @@ class Weights(NamedTuple):
         updates: that have led to them.
         values: (parameters,) float32.
         age_s: time since the last of these updates: until the learner sent them, as it says, and
-            half of the link's round trip, seconds.
+            half of the link's round trip, or longer over an emulated link of little bandwidth,
+            seconds.
     """
 
     updates: int

@@ -176,10 +176,10 @@ class Exchange:
         for ticket, result in self._remote.finished():
             done = self._calls.pop(ticket, None)
             if done is not None:
-                self._down.send(now, _size(result), (done, result))
+                self._down.send(now, _size(result), (done, result, now))
                 self._note_answering(done)
-        for done, result in self._down.arrived(now):
-            self._take(done, result, now)
+        for done, result, sent_at in self._down.arrived(now):
+            self._take(done, result, sent_at, now)
         if self._welcome is None:
             if now >= self._try_at:
                 self._ask("join", (self._introduction,), now)
@@ -312,7 +312,7 @@ class Exchange:
 
     # ---- what comes back
 
-    def _take(self, call: _Call, result: Any, now: float) -> None:
+    def _take(self, call: _Call, result: Any, sent_at: float, now: float) -> None:
         self._node.counts.bytes_down += _size(result)
         if call.session != self._session:
             # The call was made in a session that is over.
@@ -331,7 +331,7 @@ class Exchange:
             for block in result:
                 self._take_answer(block, now, last=block is result[-1])
         elif call.method == "weights":
-            self._take_weights(result)
+            self._take_weights(result, now - sent_at)
         elif call.method == "snapshot":
             self.wants_snapshot, self.snapshot = False, result
         elif call.method == "begin":
@@ -377,13 +377,14 @@ class Exchange:
                 values.get("sampled", sent.priority), values.get("transferred", sent.priority),
             ))
 
-    def _take_weights(self, block: Bytes | None) -> None:
+    def _take_weights(self, block: Bytes | None, emulated_s: float) -> None:
+        """Take weights that were on their way over the emulated link for so long."""
         if block is None:
             return
         message = unpack(block)
         self._version = int(message.values["version"])
         round_trip_s = self.in_flight.delay_s or self._emulation.rtt_s
-        age_s = float(message.values["age_s"]) + round_trip_s / 2
+        age_s = float(message.values["age_s"]) + max(round_trip_s / 2, emulated_s)
         values = np.asarray(message.arrays["weights"])
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 

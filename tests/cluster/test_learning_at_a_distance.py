@@ -103,6 +103,15 @@ def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
     assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
 
 
+def test_weights_that_take_long_to_leave_are_older() -> None:
+    size = Scene(Edge()).edges[0].blueprint.learned_parameters * 4
+    scene = Scene(Edge(), emulation=Emulation(bits_per_s=8 * size / 2))
+    scene.run(20.0)
+    # The weights alone take two seconds.
+    assert len(scene.weights) > 2
+    assert min(each.age_s for each in scene.weights) > 2.0
+
+
 def test_weights_that_a_learner_begins_with_are_as_old_as_its_beginning(tmp_path: Path) -> None:
     scene = Scene(Edge())
     scene.restart(tmp_path, "one")

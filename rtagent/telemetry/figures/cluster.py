@@ -97,7 +97,8 @@ class Cluster:
         "cluster_priority_sampled_mean", names=("Priority, learned from",), none=NOT_PRIORITIZED)]
     weights_age_s: Annotated[float | None, Figure(
         "Age of the newest weights on arrival: from their update to their leaving the learner, and "
-        "half of the round trip.", 0.35, "s", "cluster_weights_age_seconds",
+        "half of the round trip, or their time on an emulated link if it is longer.", 0.35, "s",
+        "cluster_weights_age_seconds",
         names=("Age of weights on arrival",), none=NO_WEIGHTS)]
     cache_hits: Annotated[float | None, Figure(
         "Share of the frames of batches, over the last 10 s, that did not travel, as the learner "
