@@ -194,7 +194,7 @@ class RemotePolicy:
 
     def _ask(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
         began = self._clock.now()
-        wire.send(encode(question))
+        wire.send(encode(question), self._attend)
         self._record.in_flight = 1 + int(self._answer_owed)
         message = self._await_answer(wire, began)
         whole_s = self._clock.now() - began

@@ -3,8 +3,9 @@
 Why it is correct. An attempt to connect runs in a thread of its own, since looking up a name and a
 handshake may take long; its outcome is fetched from a queue, in short waits. A client makes one
 attempt at a time, and fetches its outcome before the next. If a cut link does not carry a message,
-the kernel ends the connection (`TCP_USER_TIMEOUT`), also while the message is being sent. The size
-of a message from the other side is checked before it is read.
+the kernel ends the connection (`TCP_USER_TIMEOUT`), also while the message is being sent. A slow
+link takes long for a large message, so that is sent in pieces. The size of a message from the other
+side is checked before it is read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import websockets
@@ -26,6 +27,9 @@ from rtagent.remote.protocol import ProtocolError, decode
 
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
 LARGEST_ANSWER = 16 << 20
+PIECE_BYTES = 32 << 10
+"""A longer message is sent as several frames of the protocol. Each leaves within a second over a
+link of 256 kbit/s, and within two the supervisor waits for a heartbeat."""
 UNACKNOWLEDGED_S = 1.0
 """A connection is given up when the other machine confirms nothing for so long; for longer, over a
 slow link."""
@@ -50,8 +54,8 @@ class Wire(Protocol):
 
     metadata: dict[str, Any]
 
-    def send(self, data: bytes) -> None:
-        """Send a message. Raises `LostError`."""
+    def send(self, data: bytes, attend: Callable[[], None] = lambda: None) -> None:
+        """Send a message, and call `attend` again and again meanwhile. Raises `LostError`."""
 
     def receive(self, seconds: float) -> bytes | str | None:
         """The next message; None if none comes in this time. Raises `LostError`."""
@@ -81,9 +85,9 @@ class WebsocketWire:
     def __init__(self, connection: ClientConnection, metadata: dict[str, Any]) -> None:
         self._connection, self.metadata = connection, metadata
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, attend: Callable[[], None] = lambda: None) -> None:
         try:
-            self._connection.send(data)
+            self._connection.send(data if len(data) <= PIECE_BYTES else _pieces(data, attend))
         except (websockets.WebSocketException, OSError) as error:
             raise LostError(_reason(error)) from None
 
@@ -158,10 +162,12 @@ class WebsocketDialer:
             # Over a slow link, it takes longer until a lost packet was sent again.
             slow_s = OPEN_TIMES * (self._clock.now() - began)
             with contextlib.suppress(OSError):
-                connection.socket.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT,
-                    round(max(UNACKNOWLEDGED_S, slow_s) * 1e3),
-                )
+                for option, value in (
+                    (socket.TCP_USER_TIMEOUT, round(max(UNACKNOWLEDGED_S, slow_s) * 1e3)),
+                    # Else the kernel would take one piece of many as late as a third of its buffer.
+                    (socket.TCP_NOTSENT_LOWAT, PIECE_BYTES),
+                ):
+                    connection.socket.setsockopt(socket.IPPROTO_TCP, option, value)
         except TimeoutError:
             connection.close_socket()
             raise LostError("no metadata came") from None
@@ -185,6 +191,12 @@ def token_of(environ: Mapping[str, str]) -> str | None:
     if not (token.isascii() and token.isprintable()):
         raise UserError(f"{TOKEN_VARIABLE} has characters that are not printable ASCII")
     return token or None
+
+
+def _pieces(data: bytes, attend: Callable[[], None]) -> Iterator[memoryview]:
+    for start in range(0, len(data), PIECE_BYTES):
+        attend()
+        yield memoryview(data)[start : start + PIECE_BYTES]
 
 
 def _refusal(status: int) -> str:

@@ -46,7 +46,7 @@ class Connection:
         self.server, self.metadata = server, server.metadata
         self.answer_at: float | None = None
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, attend: Callable[[], None]) -> None:
         server = self.server
         if server.refusal is not None:
             raise server.refusal

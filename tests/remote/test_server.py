@@ -21,6 +21,7 @@ from rtagent.remote.answers import Terms
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.server import listen
 from rtagent.remote.wire import (
+    PIECE_BYTES,
     TOKEN_VARIABLE,
     LostError,
     RefusedError,
@@ -263,6 +264,21 @@ def test_questions_of_clients_that_are_gone_are_cancelled() -> None:
         received(wires[0])
         wires[0].close()
     assert policy.sizes == [1]
+
+
+def test_a_large_question_leaves_in_pieces_and_arrives_whole() -> None:
+    shape, beats = (1, 50_000), []
+    question = np.arange(50_000, dtype=np.float32).reshape(shape)
+
+    def last(observations: np.ndarray) -> np.ndarray:
+        return observations[:, 0, -3:]
+
+    with policy_server(served(last, shape=shape)) as (address, _):
+        wire = dialled(address)
+        wire.send(encode({"observation": question}), lambda: beats.append(1))
+        assert decode(received(wire))["values"].tolist() == [49_997.0, 49_998.0, 49_999.0]
+        wire.close()
+    assert len(beats) == 1 + question.nbytes // PIECE_BYTES
 
 
 def test_a_link_that_has_become_slow_is_waited_for() -> None:
