@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rtagent.staggering.figures import processes_needed
@@ -146,6 +146,9 @@ class AutoScaler:
             return None
         if now - self._since < self._settling_s(measured):
             return None
+        if now - self._since < LONG_INFERENCES * measured.mean_s:
+            # Few actions are known, and perhaps none of some processes.
+            measured = replace(measured, interaction_s=None)
         needed, with_margin = (
             _needed(self.processes, measured, self._limits, margin) for margin in (1.0, MARGIN)
         )
@@ -271,9 +274,7 @@ def _gain(growth: _Growth, measured: Measured, current: int) -> float:
         return more
     gain = more / slower
     if then.interaction_s and measured.interaction_s:
-        # A few actions that come one after the other say little: no more come than are inferred.
-        between_s = max(then.interaction_s, then.mean_s / growth.before)
-        gain = min(gain, between_s / measured.interaction_s)
+        gain = min(gain, then.interaction_s / measured.interaction_s)
     return gain
 
 

@@ -284,6 +284,12 @@ def test_a_growth_is_judged_when_new_slow_processes_have_acted() -> None:
     assert [move.after for move in decided(2, measured, 150, SLOW_LIMITS)] == [5]
 
 
+def test_slow_processes_that_have_not_acted_yet_are_not_too_few() -> None:
+    """Six were set by hand, and at first the actions of two are known."""
+    well, late = (Measured(5.0, 5.0, 10, between, None) for between in (1.0, 2.5))
+    assert decided(6, lambda second: late if second < 10 else well, 50, SLOW_LIMITS) == []
+
+
 def test_a_hold_up_changes_nothing_where_it_is_measured_for_long() -> None:
     well, late = (Measured(5.0, 5.0, 10, between, None) for between in (1.0, 1.2))
     slow = range(50, 70)
