@@ -22,6 +22,9 @@ from rtagent.errors import UserError
 RATE_S, FIRST_RATE_S = 2.0, 0.5
 """Time over which the rate of a node's transitions is averaged. It is shorter for the first rate,
 so that a new node soon has its share."""
+RATE_TRANSITIONS = 4
+"""Transitions that a rate is averaged over at least, however long these take: the shares of slow
+worlds would change with every tick."""
 KEPT_ANSWERS = 256
 """Newest answers, which are kept in case that the node sends their shares again."""
 MOST_EARLY = 256
@@ -154,9 +157,15 @@ class Session:
         generated = self.source.generated
         if self._mark is None:
             self._mark = now, generated
-        elif now - self._mark[0] >= (RATE_S if self.rate else FIRST_RATE_S):
-            self.rate = (generated - self._mark[1]) / (now - self._mark[0])
-            self._mark = now, generated
+        since, before = self._mark
+        seconds, count = now - since, generated - before
+        if seconds < (RATE_S if self.rate else FIRST_RATE_S):
+            return
+        if count >= RATE_TRANSITIONS:
+            self.rate, self._mark = count / seconds, (now, generated)
+        else:
+            # The world may have become slower, or stand still.
+            self.rate = min(self.rate, (count + 1) / seconds)
 
 
 def _header(message: Message) -> _Header:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.received_shares import Columns, ReceivedShares
+from rtagent.cluster.session import Session
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
 from rtagent.processes.restart_policy import WELL_S
@@ -173,6 +175,16 @@ def test_a_node_that_learns_less_often_does_not_slow_down_the_others() -> None:
     scene.paused = set()
     scene.run(0.2)
     assert not any(node.missed for node in scene.learner._nodes.values())
+
+
+def test_the_rate_of_a_slow_world_is_a_mean_of_some_transitions() -> None:
+    source: Any = SimpleNamespace(generated=0)
+    session, rates = Session(1, source, 8, 5e-4, 0.0), []
+    for tenths in range(600):
+        source.generated = tenths // 50
+        session._note_generated(tenths / 10)
+        rates.append(session.rate)
+    assert 0.15 < min(rates[200:]) <= max(rates[200:]) < 0.25
 
 
 def test_shares_that_take_long_to_leave_are_sent_once() -> None:
