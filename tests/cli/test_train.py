@@ -293,7 +293,8 @@ def _rtagent(*arguments: str) -> subprocess.Popen[str]:
 
 def _cartpole(folder: Path) -> list[str]:
     settings = ("env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1",
-                "learning.learning_starts=100", "replay.capacity=20000")
+                "learning.learning_starts=100", "learning.updates_per_tick=1",
+                "replay.capacity=20000")
     options = [option for each in settings for option in ("--set", each)]
     return [*options, "--state-dir", str(folder)]
 

@@ -15,8 +15,8 @@ from .test_learners import applied, in_force, learns, updates
 pytestmark = pytest.mark.process
 
 PENDULUM = (
-    "env.id=Pendulum-v1", "env.rate_hz=200", "learning.learning_starts=100",
-    "inference.processes=2", "run.tensorboard=false",
+    "env.id=Pendulum-v1", "env.rate_hz=100", "learning.learning_starts=100",
+    "learning.updates_per_tick=1", "inference.processes=2", "run.tensorboard=false",
 )
 
 

@@ -19,7 +19,10 @@ from tests.conftest import eventually
 
 pytestmark = pytest.mark.process
 
-CARTPOLE = ("--set", "env.id=CartPole-v1", "--set", "replay.capacity=20000")
+CARTPOLE = (
+    "--set", "env.id=CartPole-v1", "--set", "replay.capacity=20000",
+    "--set", "learning.updates_per_tick=1",
+)
 
 
 def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

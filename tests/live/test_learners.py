@@ -23,9 +23,10 @@ from tests.conftest import Runtimes, eventually, role, started
 pytestmark = pytest.mark.process
 
 POLE = (
-    "env.id=CartPole-v1", "env.rate_hz=200", "learning.learning_starts=100", "learning.n_step=1",
-    "inference.processes=1", "run.tensorboard=false",
+    "env.id=CartPole-v1", "env.rate_hz=100", "learning.learning_starts=100", "learning.n_step=1",
+    "learning.updates_per_tick=1", "inference.processes=1", "run.tensorboard=false",
 )
+"""Its learners leave the cores to others: what is tested here is no speed."""
 
 
 def updates(runtime: Runtime) -> int:
@@ -76,14 +77,18 @@ def in_force(runtime: Runtime, **changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def pair(shared: Runtime) -> Runtime:
     """Two learners that take turns, whatever the test before has left."""
-    in_force(shared, processes=2, paused=False, batch_size=32, order="round-robin")
+    in_force(
+        shared, processes=2, paused=False, batch_size=32, order="round-robin",
+        updates_per_tick=1,
+    )
     each_applies(shared, 2, 5)
     return shared
 
 
 def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
     start, before = counted(pair)
-    pair.set_learning(paused=False)
+    # Only who does not wait for ticks waits for the other.
+    pair.set_learning(paused=False, updates_per_tick=0)
     each_applies(pair, 2, 50)
     now, stats = counted(pair)
     first, second = (later - earlier for later, earlier in zip(now, start, strict=True))
@@ -231,7 +236,7 @@ def test_new_weights_act_and_the_learners_state_survives_a_restart(run: Runtimes
 
 def test_acting_and_learning_by_turns_survive_each_others_death(run: Runtimes) -> None:
     by_turns = ("inference.algorithm=sequential-infer-learn", "learning.processes=1")
-    settings = (*POLE, *by_turns, "learning.lease_s=0.5")
+    settings = (*POLE, *by_turns, "learning.updates_per_tick=0", "learning.lease_s=0.5")
     with run(*settings) as runtime:
         learns(runtime)
         shared, acted = runtime.world.alternation, runtime.world.metrics.inference[0]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 
 OPTIONS = options(
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
-    "learning.learning_starts=100", "run.checkpoint_every_s=3600",
+    "learning.learning_starts=100", "learning.updates_per_tick=0.25", "run.checkpoint_every_s=3600",
 )
 
 

@@ -28,7 +28,8 @@ LIMIT_S = 1.0
 CAPACITY = 4_000_000
 OPTIONS = options(
     "env.id=CartPole-v1", "env.rate_hz=120", f"replay.capacity={CAPACITY}",
-    "learning.prioritized=true", "learning.learning_starts=100", "inference.processes=3",
+    "learning.prioritized=true", "learning.learning_starts=100", "learning.updates_per_tick=0.25",
+    "inference.processes=3",
 )
 
 

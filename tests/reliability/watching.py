@@ -21,7 +21,8 @@ def options(*settings: str) -> list[str]:
 
 FAST_CARTPOLE = options(
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
-    "learning.learning_starts=100", "run.checkpoint_every_s=1",
+    "learning.learning_starts=100", "learning.updates_per_tick=0.25",
+    "run.checkpoint_every_s=1",
 )
 """A daemon that has learned and saved something within seconds."""
 LEADING_A_GROUP = ("setsid", "env", "--default-signal=HUP")
