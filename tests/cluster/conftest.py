@@ -2,8 +2,27 @@
 
 import pytest
 import torch
+from torch import Tensor
+
+from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.replay.batch import Batch
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update has no gradient, which would take half of a test's time; all else is as always.
+
+    For tests of sessions, shares and figures; their errors are the rewards.
+    """
+
+    def compute(
+        learning: ValueLearning, batch: Batch, *, acting: bool = True
+    ) -> tuple[float, Tensor]:
+        return float(batch.rewards.mean()), batch.rewards.abs()
+
+    monkeypatch.setattr(ValueLearning, "compute_gradient", compute)

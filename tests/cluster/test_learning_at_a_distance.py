@@ -46,6 +46,7 @@ def test_it_learns_and_weights_come_back(replay: str) -> None:
     assert (scene.weights[0].values != scene.weights[-1].values).any()
 
 
+@pytest.mark.usefixtures("no_gradients")
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_batches_hold_what_happened(
@@ -68,6 +69,7 @@ def test_batches_hold_what_happened(
         np.testing.assert_array_equal(batch.actions.numpy()[alive], (newest[alive] + 1) % 3)
 
 
+@pytest.mark.usefixtures("no_gradients")
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 def test_behind_a_slow_lossy_link_nothing_is_learned_twice(loss: float) -> None:
     world = Edge(prioritized=True)
@@ -89,6 +91,7 @@ def test_behind_a_slow_lossy_link_nothing_is_learned_twice(loss: float) -> None:
         assert scene.remotes[0].calls.count("offer") <= world.node.counts.shipped / 8
 
 
+@pytest.mark.usefixtures("no_gradients")
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
 def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.1))
@@ -128,6 +131,7 @@ def test_weights_that_a_learner_begins_with_are_as_old_as_its_beginning(tmp_path
     assert max(each.age_s for each in scene.weights) < 0.1
 
 
+@pytest.mark.usefixtures("no_gradients")
 @pytest.mark.parametrize(("loss", "seconds"), [(0.0, 2.0), (0.05, 4.0)])
 def test_batches_that_take_little_time_travel_several_in_a_call(
     loss: float, seconds: float
@@ -164,6 +168,7 @@ def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(scene.updates) > 10
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_frames_that_the_learner_has_are_not_sent() -> None:
     small, large = Edge(name="a", slots=64), Edge(name="b", slots=1024)
     for each in (small, large):
@@ -189,6 +194,7 @@ def test_two_nodes_share_a_batch_by_what_they_generate() -> None:
     assert scene.losses[0][:known] == scene.losses[1][:known]
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_the_shares_follow_a_node_that_comes() -> None:
     first, second = Edge(name="first"), Edge(name="second")
     scene = Scene(first)
@@ -202,6 +208,7 @@ def test_the_shares_follow_a_node_that_comes() -> None:
     assert [each.share for each in scene.exchanges] == [4, 4]
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_a_node_that_falls_silent_costs_one_wait() -> None:
     both = Scene(Edge(name="a"), Edge(name="b"))
     both.run(2.0)
@@ -253,6 +260,7 @@ def test_live_settings_of_the_daemon_reach_the_learner() -> None:
     assert trainer._update.learning.learning_rate == 1e-3
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_batches_that_outgrow_what_the_learner_keeps_are_learned_from_whole(
     seen: list[Batch],
 ) -> None:

@@ -14,6 +14,8 @@ from rtagent.cluster.link_figures import LinkFigures
 from tests.cluster.edge import Edge
 from tests.cluster.scene import NO_EMULATION, Scene
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 OVER_S = 4.0
 REPORT_S = 0.1
 

@@ -27,6 +27,8 @@ from rtagent.storage.checkpoint import CheckpointError
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene, first_state
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 
 def test_a_learner_that_was_started_again_is_joined_anew() -> None:
     scene = Scene(Edge())
