@@ -258,8 +258,8 @@ def outcomes(
     undisturbed_s *= 1.0 + burst_s / Machine.BURST_EVERY_S
     life.change_settings(r3={"deadline_s": share * undisturbed_s, "data_budget": BUDGET})
     episode_end = life.now_ns
-    while life.horizon.number < HORIZONS:
-        part = life.horizon.number + life.horizon.consumed / BUDGET
+    while (horizon := life.horizon).number < HORIZONS:
+        part = horizon.number + horizon.consumed / BUDGET
         machine.slowdown = 1.6 if hog and (2.5 < part < 9.3 or part > 14.8) else 1.0
         life.quick_update(machine.seconds(life.size))
         if life.now_ns >= episode_end:
