@@ -163,7 +163,7 @@ def test_what_only_fails_in_its_own_process_is_refused(run: Runtimes) -> None:
 
 LEARNING = (
     "env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1", "learning.processes=1",
-    "learning.learning_starts=100",
+    "learning.learning_starts=100", "learning.updates_per_tick=0.25",
 )
 
 

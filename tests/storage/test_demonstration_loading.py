@@ -345,7 +345,8 @@ def test_what_is_learned_from_them_alone_is_right_at_their_delay(
 
 SLOW_POLE = (
     "env.id=CartPole-v1", "env.rate_hz=5", "learning.processes=1", "learning.n_step=1",
-    "learning.learning_starts=1000", "inference.processes=1", "run.checkpoint_replay=true",
+    "learning.learning_starts=1000", "learning.updates_per_tick=10", "inference.processes=1",
+    "run.checkpoint_replay=true",
 )
 
 
