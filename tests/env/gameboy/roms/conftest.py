@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rtagent.env.gameboy.rom import BUNDLED
+from tests.env.gameboy.roms import player
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
@@ -41,11 +42,13 @@ def play(tmp_path_factory):
     output = tmp_path_factory.mktemp("played") / "recording.npz"
 
     def play(game: str, emulator: str = "gambatte", **options: int) -> Recording:
-        player = HERE / "player.py"
-        subprocess.run(
-            [sys.executable, player, game, emulator, output, json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=120,
-        )
+        if emulator == "pyboy":
+            player.record(game, emulator, str(output), **options)
+        else:
+            subprocess.run(
+                [sys.executable, player.__file__, game, emulator, output, json.dumps(options)],
+                env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=120,
+            )
         return Recording(game, output)
 
     return play

@@ -1,7 +1,7 @@
 """Plays a bundled game by script on one emulator and records what happened.
 
-A script of its own, run as a child process: stable-retro allows one emulator per process, and other
-tests may hold one.
+Gambatte is run as a child process: stable-retro allows one emulator per process, and other tests
+may hold one.
 
     python player.py duel|starfall gambatte|pyboy RECORDING.npz OPTIONS
 
