@@ -116,7 +116,11 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rtagent.testing.trial", str(theirs.fileno()), str(os.getpid())],
+            [
+                # The working directory only where PYTHONPATH names it.
+                sys.executable, "-P", "-m", "rtagent.testing.trial", str(theirs.fileno()),
+                str(os.getpid()),
+            ],
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             # A group of its own, so that the processes that it started end with it.
             start_new_session=True, env={**os.environ, "PYTHONPATH": path},
