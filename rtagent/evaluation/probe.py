@@ -83,6 +83,22 @@ def probe(config: Config, doing: Callable[[str], object] = lambda what: None) ->
         adapter.close()
 
 
+def probe_run(config: Config, doing: Callable[[str], object] = lambda what: None) -> Blueprint:
+    """As `probe`, of a run whose processes share the weights of its network.
+
+    Raises:
+        UserError: as well if the network has no weights.
+    """
+    blueprint = probe(config, doing)
+    if config.policy.learns and not blueprint.tensors:
+        raise UserError(
+            f"policy.factory = {config.policy.factory!r}: the module has no parameters, and "
+            "without weights there is nothing to learn or to keep; a policy that only acts is "
+            "named by policy.pretrained"
+        )
+    return blueprint
+
+
 def world_of(adapter: Adapter) -> Blueprint:
     """The shapes of an environment, without a network."""
     return Blueprint(
@@ -151,7 +167,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
         sinks.check(config.run)
         if config.learning.where == "here" and config.learning.processes:
             usable_device(config.learning.device, "learning.device")
-        blueprint = probe(config, lambda what: pipe.send(("doing", what)))
+        blueprint = probe_run(config, lambda what: pipe.send(("doing", what)))
         pipe.send(("doing", f"the state directory {config.state_dir}"))
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []

@@ -107,7 +107,8 @@ class RingMemory:
             self._punch_slice(dead, low, min(stop, low + step))
             self._low = low = min(stop, low + step)
         if low >= floor:
-            surplus = self._surplus(dead, floor)
+            # What is not reserved yet is missing, and no surplus.
+            surplus = max(0, self._surplus(dead, floor))
             self._stuck = surplus if self._again else min(self._stuck, surplus)
             self._again = surplus > self._stuck + SURPLUS_BYTES
             if self._again:

@@ -162,12 +162,6 @@ def build(
             )
         module = from_factory(path, observation_space, action_space)
         check_output(module, path, zeros(observation_space, 2), head.output_shape(actions))
-        if not any(True for _ in float_state(module)):
-            raise UserError(
-                f"policy.factory = {path!r}: the module has no parameters, and without weights "
-                "there is nothing to learn or to keep; a policy that only acts is named by "
-                "policy.pretrained"
-            )
         return module.float()
     scale, pending = observation_scale(observation_space), pending_width(observation_space)
     width = 64 * policy.width
