@@ -26,7 +26,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import rtagent
 from benchmarks.comparison import processes_of
@@ -34,6 +33,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.results import Results
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.forward_time import measure
+from rtagent.cli.plan import processes_for
 from rtagent.config import GAME_BOY_HZ
 from rtagent.learning.learners_needed import learners_needed
 from rtagent.staggering.arbiter import Source
@@ -168,7 +168,7 @@ def _of_network(what: str, width: int, seconds: float, seed: int) -> dict[str, A
         spread = float(ticks.std() / ticks.mean())
         mean = float(ticks.mean())
         found |= {
-            "tau_ticks": mean, "formula": formula_of(ticks),
+            "tau_ticks": mean, "formula": processes_for(ticks, 1.0)["adaptive"],
             "simulated": simulated_processes(mean, spread, "adaptive", seed),
         }
         settings = *network, "learning.processes=0", "inference.processes=1"
@@ -182,12 +182,6 @@ def _of_network(what: str, width: int, seconds: float, seed: int) -> dict[str, A
         settings = *network, "inference.processes=1", "inference.injected_latency_ms=500"
     found["needed"] = _with_processes(what, settings, seconds)
     return found
-
-
-def formula_of(ticks: NDArray[np.float64]) -> int:
-    """Processes that `adaptive` needs for measured times, in ticks, as `rtagent plan` says it."""
-    longest = float(np.percentile(ticks, 99))
-    return processes_needed(min(float(ticks.mean()), longest), longest, 1.0)
 
 
 def _with_processes(what: str, settings: tuple[str, ...], seconds: float) -> int | None:

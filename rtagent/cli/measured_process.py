@@ -76,7 +76,7 @@ def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> 
     """Body of the measured process."""
     import torch
 
-    from rtagent.evaluation.probe import probe_run
+    from rtagent.evaluation.probe import probe_with_weights
 
     start_life("plan")
     torch.set_num_threads(1)
@@ -91,6 +91,6 @@ def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> 
             pipe.send(("progress", done))
 
     try:
-        pipe.send(("measured", body(config, probe_run(config), argument, report)))
+        pipe.send(("measured", body(config, probe_with_weights(config), argument, report)))
     except UserError as error:
         pipe.send(("failed", str(error)))

@@ -57,6 +57,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def processes_for(times: npt.NDArray[np.float64], wanted: float) -> dict[str, int]:
+    """Processes that each algorithm needs.
+
+    Args:
+        times: measured inference times.
+        wanted: time between two actions, in the same unit.
+    """
+    mean, longest = float(times.mean()), dict.fromkeys(LIVE, float(times.max()))
+    longest["adaptive"] = float(np.percentile(times, 99))
+    return {
+        # The mean is rounded, and may be above the 99th percentile.
+        name: processes_needed(min(mean, longest[name]), longest[name], wanted, name)
+        for name in LIVE
+    }
+
+
 def make_plan(
     config: Config, measured: ForwardTimes, update: UpdateTimes | None, cores: int
 ) -> dict[str, Any]:
@@ -71,13 +87,7 @@ def make_plan(
     tick = 1.0 / measured.rate_hz
     wanted = max(tick, (inference.action_deadline_ms or 0.0) / 1e3)
     mean = float(measured.inference_s.mean())
-    longest = {name: float(measured.inference_s.max()) for name in LIVE}
-    longest["adaptive"] = float(np.percentile(measured.inference_s, 99))
-    processes = {
-        # The mean is rounded, and may be above the 99th percentile.
-        name: processes_needed(min(mean, longest[name]), longest[name], wanted, name)
-        for name in LIVE
-    }
+    processes = processes_for(measured.inference_s, wanted)
     busy = float(measured.forward_s.mean()) / wanted
     learning = None if update is None else _learning(config, update, tick)
     learning_advice: list[str] = []

@@ -83,7 +83,9 @@ def probe(config: Config, doing: Callable[[str], object] = lambda what: None) ->
         adapter.close()
 
 
-def probe_run(config: Config, doing: Callable[[str], object] = lambda what: None) -> Blueprint:
+def probe_with_weights(
+    config: Config, doing: Callable[[str], object] = lambda what: None
+) -> Blueprint:
     """As `probe`, of a run whose processes share the weights of its network.
 
     Raises:
@@ -167,7 +169,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
         sinks.check(config.run)
         if config.learning.where == "here" and config.learning.processes:
             usable_device(config.learning.device, "learning.device")
-        blueprint = probe_run(config, lambda what: pipe.send(("doing", what)))
+        blueprint = probe_with_weights(config, lambda what: pipe.send(("doing", what)))
         pipe.send(("doing", f"the state directory {config.state_dir}"))
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []

@@ -27,7 +27,7 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import probe_run
+from rtagent.evaluation.probe import probe_with_weights
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.learning.beginning import build_network, publish_initial
@@ -91,7 +91,7 @@ def run(
     """
     config = _settled(config, seed)
     with _one_thread():
-        blueprint = probe_run(config)
+        blueprint = probe_with_weights(config)
         past = None
         if config.learning.demonstrations is not None:
             past = find_demonstrations(Path(config.learning.demonstrations), config, blueprint)

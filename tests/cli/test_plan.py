@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.cli import plan as plan_command
 from rtagent.cli.forward_time import ForwardTimes
-from rtagent.cli.plan import make_plan
+from rtagent.cli.plan import make_plan, processes_for
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config_sources import load_config
 from tests.cli.conftest import Run
@@ -111,6 +111,12 @@ def test_learning_that_was_not_measured_is_unknown() -> None:
     plan = _learning(None)
     assert plan["learning"] is None
     assert plan["advice"][-1] == "too little memory to measure learning here"
+
+
+def test_a_single_hold_up_is_no_reason_for_another_process() -> None:
+    """`adaptive` leaves the slowest 1 % out."""
+    assert processes_for(np.array([0.8] * 399 + [3.0]), 1.0)["adaptive"] == 1
+    assert processes_for(np.full(10, 4.2), 1.0)["adaptive"] == 5
 
 
 def test_where_nothing_learns_nothing_is_said_of_learning() -> None:

@@ -15,7 +15,7 @@ import torch
 
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import probe, probe_run, prune_runs
+from rtagent.evaluation.probe import probe, probe_with_weights, prune_runs
 
 
 class Boundless(gym.Env[Any, Any]):
@@ -155,7 +155,7 @@ class Weightless(torch.nn.Module):
 def test_a_network_without_weights_is_refused_in_one_line() -> None:
     settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:Weightless"]
     with pytest.raises(UserError, match=r"no parameters.*policy\.pretrained") as caught:
-        probe_run(load_config(None, settings, {}))
+        probe_with_weights(load_config(None, settings, {}))
     assert "\n" not in str(caught.value)
     # A policy server shares no weights.
     assert probe(load_config(None, settings, {})).tensors == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
@@ -45,12 +44,6 @@ def test_acting_takes_as_many_processes_as_an_inference_has_ticks(
     found = processes_needed.run("simulated", "acting", mode, 0, time="virtual", ticks=ticks)
     assert found["formula"] == most
     assert ticks <= found["needed"] <= most
-
-
-def test_the_formula_for_measured_times_is_that_of_the_plan() -> None:
-    """Which leaves the slowest 1 % out: a single hold-up is no reason for another process."""
-    assert processes_needed.formula_of(np.array([0.8] * 399 + [3.0])) == 1
-    assert processes_needed.formula_of(np.full(10, 4.2)) == 5
 
 
 def test_seeds_that_found_a_number_do_not_stand_for_those_that_need_more() -> None:
