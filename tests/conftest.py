@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ PATIENCE_S = 300.0
 MOST_SLEEP_S = 0.05
 HURRY_S = 1.0 if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 """Beside other tests what is idle gets nothing anyway."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers begin to import the tests at different files: each compiles a part for all."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    root = session.config.rootpath
+    files = sorted((root / "tests").rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        # What cannot be imported is told when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 # Thousands of tests are millions of objects, of which none is garbage.
