@@ -106,7 +106,7 @@ def _measure(
     args: argparse.Namespace, config: Config, saved: Checkpoint, path: Path
 ) -> dict[str, Any]:
     """Play the three worlds; returns the figures to print."""
-    reference = None if args.reference is None else _reference(args.reference, config)
+    reference = None if args.reference is None else _reference(args, config)
     values = _greedy(config, saved, path)
     adapter = open_environment(config.env)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -122,10 +122,11 @@ def _measure(
     return measurement.result()
 
 
-def _reference(given: Path, config: Config) -> Values:
+def _reference(args: argparse.Namespace, config: Config) -> Values:
     """The answers of another checkpoint, in the same world."""
-    path, saved = load_checkpoint(given)
-    own = configuration(saved, path, None, ())
+    path, saved = load_checkpoint(args.reference)
+    world = [each for each in args.overrides if each.strip().startswith("env.")]
+    own = configuration(saved, path, None, world)
     settings = {**own.model_dump(), "env": config.env.model_dump()}
     return _greedy(parse_config(settings), saved, path)
 

@@ -294,7 +294,7 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
     # OpenCV's threads would compete with the inference processes, for pictures of 84 x 84.
     cv2.setNumThreads(1)
     try:
-        named = _class_or_function(config.id)
+        named = class_or_function(config.id)
         if named is not None:
             made: object = named(**config.kwargs)
             if not isinstance(made, gym.Env):
@@ -313,7 +313,7 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
         raise UserError(line) from error
 
 
-def _class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
+def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
     """The class or function `package.module:name`; None if that is a registered id, or neither."""
     module, _, attribute = name.partition(":")
     if not attribute:

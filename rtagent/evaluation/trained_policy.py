@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config, parse_config
+from rtagent.env.adapter import class_or_function
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
+from rtagent.files.toml_file import check_levels
 from rtagent.learning.state import restore_network
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy import networks
@@ -73,14 +77,48 @@ def configuration(
     `file` takes the place of the checkpoint's own configuration; overrides are stronger still.
 
     Raises:
-        UserError: the checkpoint has none, or a setting is not acceptable.
+        UserError: the checkpoint has none, a setting is not acceptable, or the checkpoint wants
+            something called or asked that the user has not named.
     """
+    if file is not None:
+        return load_config(file, overrides)
     base = saved.run.get("config")
-    if file is None and not base:
+    if not base or not isinstance(base, dict):
         raise UserError(
             f"the checkpoint {path} does not say how its run was configured; say it: --config FILE"
         )
-    return load_config(file or base, overrides)
+    try:
+        check_levels(base)
+    except ValueError as error:
+        raise UserError(f"the configuration in {path} is {error}") from None
+    config = load_config(base, overrides)
+    said = {each.partition("=")[0].strip() for each in overrides}
+    for key, value in _called(config).items():
+        section, _, name = key.partition(".")
+        if key not in said and base.get(section, {}).get(name) == value:
+            raise UserError(
+                f"the checkpoint {path} wants {key} = {value!r}, and whoever made it may have "
+                f"chosen any function or server: if you trust it, say --set {key}={value}"
+            )
+    return config
+
+
+def _called(config: Config) -> dict[str, str]:
+    """Settings by which a run calls functions, loads programs or asks servers.
+
+    Classes of environments and factories of networks are not among them: they are called with
+    nothing that makes them do something else.
+    """
+    env, policy = config.env, config.policy
+    named = {"policy.pretrained": policy.pretrained, "policy.remote": policy.remote}
+    if isinstance(env.default_action, str) and ":" in env.default_action:
+        named["env.default_action"] = env.default_action
+    # What cannot be imported is refused where the environment is made.
+    with suppress(Exception):
+        found = class_or_function(env.id)
+        if found is not None and not (isinstance(found, type) and issubclass(found, gym.Env)):
+            named["env.id"] = env.id
+    return {key: value for key, value in named.items() if value is not None}
 
 
 def playing(config: Config) -> Config:

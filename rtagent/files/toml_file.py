@@ -35,13 +35,18 @@ def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    check_levels(tables)
+    return tables
+
+
+def check_levels(tables: dict[str, Any]) -> None:
+    """Raise a ValueError for tables that are nested too deeply to be walked through."""
     inner: list[Any] = [tables]
     for _ in range(MOST_LEVELS + 1):
         if not inner:
-            return tables
+            return
         parts = chain.from_iterable(
             each.values() if isinstance(each, dict) else each for each in inner
         )
         inner = [each for each in parts if isinstance(each, dict | list)]
     raise ValueError(f"nested too deeply: {MOST_LEVELS} levels are the most")
-

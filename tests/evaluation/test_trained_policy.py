@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 
+from rtagent.errors import UserError
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
+from rtagent.storage.checkpoint import Checkpoint, Counters, Signature
 from tests.trained import leave_checkpoint
+
+FILE = Path("theirs.safetensors")
+
+
+def foreign(config: Any) -> Checkpoint:
+    """A checkpoint with a configuration that another program has written."""
+    return Checkpoint(Signature("", "", "", ""), Counters(), {}, None, {"config": config})
+
+
+def make_cartpole(**kwargs: Any) -> gym.Env[Any, Any]:
+    """A world that a function makes."""
+    return gym.make("CartPole-v1", **kwargs)
+
+
+def brake(_: object) -> int:
+    """A default action."""
+    return 0
 
 
 def test_it_acts_on_one_thread(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -20,3 +42,37 @@ def test_it_acts_on_one_thread(tmp_path: Path, request: pytest.FixtureRequest) -
     torch.set_num_threads(2)
     policy.acting()
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("env.id", "subprocess:Popen"), ("env.id", f"{__name__}:make_cartpole"),
+    ("env.default_action", f"{__name__}:brake"), ("policy.pretrained", "theirs.pt2"),
+    ("policy.remote", "ws://theirs.example:80"),
+])
+def test_what_a_checkpoint_would_have_called_or_asked_is_named_by_the_user(
+    key: str, value: str
+) -> None:
+    """With its arguments it may start any program; a server is sent the user's token."""
+    section, name = key.split(".")
+    config: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "learning": {"processes": 0}}
+    config.setdefault(section, {})[name] = value
+    with pytest.raises(UserError, match="whoever made it") as refused:
+        configuration(foreign(config), FILE, None, ("env.rate_hz=10",))
+    named = str(refused.value).rpartition("--set ")[2]
+    assert named == f"{key}={value}"
+    taken = configuration(foreign(config), FILE, None, (named,))
+    assert getattr(getattr(taken, section), name) == value
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "gymnasium.envs.classic_control:CartPoleEnv"])
+def test_environments_of_a_checkpoint_need_no_word_of_the_user(name: str) -> None:
+    config = {"env": {"id": name}, "policy": {"factory": f"{__name__}:brake"}}
+    assert configuration(foreign(config), FILE, None, ()).env.id == name
+
+
+@pytest.mark.parametrize("config", [
+    ["env"], "theirs.toml", 5, True, {"env": {"kwargs": {"a": json.loads("[" * 50 + "]" * 50)}}},
+])
+def test_a_configuration_that_is_none_is_refused(config: Any) -> None:
+    with pytest.raises(UserError, match=r"does not say how|nested too deeply"):
+        configuration(foreign(config), FILE, None, ())
