@@ -3,11 +3,13 @@
 Why it is correct. One thread runs the event loop and all connections; the policy is called in the
 batcher's threads alone. A connection's next message is read when the answer to the last one has
 been sent, so a client that asks much does not make others wait. The size of messages and the number
-of connections are bounded. Pages in a browser, which name their site in `Origin`, are refused: any
-site that somebody visits could connect to a server on that machine, which may have no token. A bad
-question ends its own connection, with the reason as a text, as openpi's server does. The state of a
-recurrent policy comes with the question and is returned with the answer, so clients do not share
-one; for a client that sends none, the state after its last question is used.
+of connections are bounded, also of those that never finish their handshake: without a descriptor
+left, asyncio would write tracebacks without end. Pages in a browser, which name their site in
+`Origin`, are refused: any site that somebody visits could connect to a server on that machine,
+which may have no token. A bad question ends its own connection, with the reason as a text, as
+openpi's server does. The state of a recurrent policy comes with the question and is returned with
+the answer, so clients do not share one; for a client that sends none, the state after its last
+question is used.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import TOKEN_VARIABLE
 
 MOST_CLIENTS = 256
+MOST_OPEN = 512
+"""Connections at once, with those whose client has not been admitted."""
 LEAST_MESSAGE = 1 << 20
 INTERNAL_ERROR = 1011
 LEAVING_S = 1.0
@@ -160,6 +164,25 @@ class Counts:
         self.answers += 1
         self.compute_s += answered.timing.compute_s
         self.queue_s += answered.timing.queue_s
+
+
+class _Listener(socket.socket):
+    """A listening socket that closes what it accepts while too many connections are open.
+
+    They count from here on, so those whose client never ends its handshake, TLS's too, are counted.
+    """
+
+    _accepted: tuple[socket.socket, ...] = ()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        sock, address = super().accept()
+        # Its transport closes it.
+        self._accepted = tuple(each for each in self._accepted if each.fileno() >= 0)
+        if len(self._accepted) >= MOST_OPEN:
+            sock.close()
+            raise BlockingIOError
+        self._accepted += (sock,)
+        return sock, address
 
 
 class _ClientGoneError(Exception):
@@ -289,7 +312,8 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=family)
+        sock = _Listener(fileno=bound.detach())
         # Connections inherit these options.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (

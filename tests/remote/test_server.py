@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from websockets.typing import Origin
 
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
+from rtagent.files.certificate import tls_context
+from rtagent.remote import server as server_module
 from rtagent.remote.answers import Terms
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.server import listen
@@ -40,6 +44,7 @@ from tests.remote.serving import (
     received,
     served,
 )
+from tests.service.certificates import make_certificate
 
 TOKEN = "secret" * 8
 
@@ -72,6 +77,39 @@ def test_chunks_of_an_arm_are_served() -> None:
     with policy_server(served(chunks, outputs=2, discrete=False)) as (address, _):
         found = WebsocketClientPolicy(address).infer({"observation": seen(0)})
         assert found["actions"].shape == (10, 2)
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_connections_that_say_nothing_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tls: bool
+) -> None:
+    """They need no token, and without a descriptor left asyncio writes tracebacks without end."""
+    monkeypatch.setattr(server_module, "MOST_OPEN", 3)
+    tls = None
+    if by_tls:
+        made = make_certificate(tmp_path)
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
+        tls = tls_context(made.certificate, made.key)
+    with policy_server(served(), TOKEN, tls=tls) as (address, _), ExitStack() as silent:
+        host, port = address.removeprefix("ws://").split(":")
+        opened = [
+            silent.enter_context(socket.create_connection((host, int(port)), 5.0))
+            for _ in range(4)
+        ]
+        with suppress(ConnectionResetError):
+            assert opened[3].recv(1) == b""
+        opened[0].close()
+        address = address.replace("ws:", "wss:") if by_tls else address
+        eventually(lambda: is_served(address), "a place is free")
+
+
+def is_served(address: str) -> bool:
+    """Whether a client with the token is served."""
+    try:
+        with connect(address, additional_headers={"Authorization": f"Bearer {TOKEN}"}):
+            return True
+    except (websockets.WebSocketException, OSError, EOFError):
+        return False
 
 
 def test_a_page_in_a_browser_is_refused() -> None:
