@@ -144,7 +144,9 @@ class ProfileCache:
         """
         path = self._folder / f"{key}.json"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            # The state directory: `parents` alone would let a group write there, if the umask does.
+            self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder.mkdir(exist_ok=True)
             with atomic_write(path, ".profile-") as write:
                 write(json.dumps(to_json(profile), indent=1).encode())
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
     cache.write("k", profile)
     assert cache.read("k") == profile
     assert from_json(json.loads(json.dumps(to_json(profile)))) == profile
+
+
+def test_a_state_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    """A daemon refuses one in which a group can write, and the umask may give it the right."""
+    ProfileCache(tmp_path / "state").write("k", made_profile())
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("content", [

@@ -87,7 +87,9 @@ def import_rom(
             "puts this one in its place"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The state directory: `parents` alone would let a group write there, if the umask does.
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
         with atomic_write(target, ".import-") as write:
             write(rom.image)
         for each in others:
