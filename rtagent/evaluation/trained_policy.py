@@ -141,7 +141,8 @@ class TrainedPolicy:
         network: the acting part; maps observations (B, stack, ...) to the output of its head.
 
     Raises:
-        UserError: environment or network cannot be built, or are not those of the checkpoint.
+        UserError: environment or network cannot be built, or are not those of the checkpoint; or
+            its weights are not finite.
     """
 
     def __init__(self, config: Config, saved: Checkpoint, path: Path) -> None:
@@ -151,6 +152,8 @@ class TrainedPolicy:
         self._spaces = input_space(self.blueprint), self.blueprint.action_space
         learned = build_learned(config.policy, *self._spaces, config.learning)
         restore_network(learned, saved)
+        if not all(bool(each.isfinite().all()) for each in learned.parameters()):
+            raise UserError(f"the checkpoint {path} has weights that are not finite; use another")
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
         self._head = head_of(config.learning, self.blueprint.action_space)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -76,3 +77,12 @@ def test_environments_of_a_checkpoint_need_no_word_of_the_user(name: str) -> Non
 def test_a_configuration_that_is_none_is_refused(config: Any) -> None:
     with pytest.raises(UserError, match=r"does not say how|nested too deeply"):
         configuration(foreign(config), FILE, None, ())
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    """A world of continuous actions refuses what they answer, with a traceback."""
+    path, saved = load_checkpoint(leave_checkpoint(tmp_path, "env.id=Pendulum-v1"))
+    for each in saved.tensors.values():
+        each.fill(np.nan)
+    with pytest.raises(UserError, match="not finite"):
+        TrainedPolicy(configuration(saved, path, None, ()), saved, path)
