@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from rtagent.clock import NANO
 from rtagent.memory.ledger import COLUMNS, Rows
+from rtagent.staggering.arbiter import Source
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader
 from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, read_manifest
 
@@ -142,7 +143,10 @@ class SavedReplay:
             raise ReplayError(f"{path}: {str(error) or type(error).__name__}") from error
         ticks = np.arange(chunk.first, chunk.stop)
         whole = (rows["tick"] == ticks) & (numbers == ticks) & (ticks >= self.manifest.oldest)
-        return rows[whole], frames[whole]
+        rows = rows[whole]
+        if (rows["source"] > max(Source)).any() or (rows["time_ns"] < 0).any():
+            raise ReplayError(f"{path}: its rows are not those of a ledger")
+        return rows, frames[whole]
 
 
 def _check_layout(row: np.dtype[Any]) -> None:

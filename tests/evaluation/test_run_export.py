@@ -211,6 +211,22 @@ def test_a_chunk_of_another_layout_is_damaged(rings: Rings, tmp_path: Path, row:
         list(SavedReplay(tmp_path).stretches())
 
 
+@pytest.mark.parametrize(("column", "value"), [("source", 200), ("time_ns", -1)])
+def test_rows_that_no_world_writes_are_damaged(
+    rings: Rings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, value: int
+) -> None:
+    def altered(first: int, stop: int) -> Any:
+        rows = read(first, stop)
+        rows[column][-1] = value
+        return rows
+
+    read = rings.ledger.read
+    monkeypatch.setattr(rings.ledger, "read", altered)
+    rings.save(tmp_path / "other")
+    with pytest.raises(ReplayError, match="rows are not those of a ledger"):
+        to_mcap(SavedReplay(tmp_path / "other"), tmp_path / "run.mcap", lambda _: None)
+
+
 def test_frames_that_no_machine_has_memory_for_are_damaged(rings: Rings, tmp_path: Path) -> None:
     replay = SavedReplay(tmp_path)
     replay.frame_shape = (10**15,)
