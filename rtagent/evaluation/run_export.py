@@ -232,7 +232,9 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         try:
-            with open(draft, "wb") as file:
+            # Of a killed export, or a link of another user, through which nothing is written.
+            draft.unlink(missing_ok=True)
+            with open(draft, "xb") as file:
                 yield file
             os.replace(draft, path)
         except BaseException:

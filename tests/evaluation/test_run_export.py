@@ -166,6 +166,18 @@ def test_a_folder_of_that_name_keeps_what_is_in_it(rings: Rings, tmp_path: Path)
     assert (folder / "dear.txt").read_text() == "mine"
 
 
+def test_a_link_that_somebody_put_there_is_not_written_through(
+    rings: Rings, tmp_path: Path
+) -> None:
+    """In a folder that several users share."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / ".run.mcap.draft").symlink_to(mine)
+    to_mcap(SavedReplay(tmp_path), tmp_path / "run.mcap", lambda _: None)
+    assert mine.read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine", "replay", "run.mcap"]
+
+
 def test_a_file_of_that_name_stays_until_the_new_one_is_whole(
     rings: Rings, tmp_path: Path
 ) -> None:
