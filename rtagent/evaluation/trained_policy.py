@@ -104,20 +104,18 @@ def configuration(
 
 
 def _called(config: Config) -> dict[str, str]:
-    """Settings by which a run calls functions, loads programs or asks servers.
+    """Settings by which a run calls functions with arguments, loads programs or asks servers.
 
-    Classes of environments and factories of networks are not among them: they are called with
-    nothing that makes them do something else.
+    Classes of environments, and functions without arguments of the checkpoint's, are not among
+    them: nothing makes them do something else than they are for.
     """
-    env, policy = config.env, config.policy
+    policy = config.policy
     named = {"policy.pretrained": policy.pretrained, "policy.remote": policy.remote}
-    if isinstance(env.default_action, str) and ":" in env.default_action:
-        named["env.default_action"] = env.default_action
     # What cannot be imported is refused where the environment is made.
     with suppress(Exception):
-        found = class_or_function(env.id)
+        found = class_or_function(config.env.id) if config.env.kwargs else None
         if found is not None and not (isinstance(found, type) and issubclass(found, gym.Env)):
-            named["env.id"] = env.id
+            named["env.id"] = config.env.id
     return {key: value for key, value in named.items() if value is not None}
 
 

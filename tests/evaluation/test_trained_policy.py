@@ -29,11 +29,6 @@ def make_cartpole(**kwargs: Any) -> gym.Env[Any, Any]:
     return gym.make("CartPole-v1", **kwargs)
 
 
-def brake(_: object) -> int:
-    """A default action."""
-    return 0
-
-
 def test_it_acts_on_one_thread(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """More of them wait for each other: on a busy machine most of the time."""
     before = torch.get_num_threads()
@@ -47,15 +42,17 @@ def test_it_acts_on_one_thread(tmp_path: Path, request: pytest.FixtureRequest) -
 
 @pytest.mark.parametrize(("key", "value"), [
     ("env.id", "subprocess:Popen"), ("env.id", f"{__name__}:make_cartpole"),
-    ("env.default_action", f"{__name__}:brake"), ("policy.pretrained", "theirs.pt2"),
-    ("policy.remote", "ws://theirs.example:80"),
+    ("policy.pretrained", "theirs.pt2"), ("policy.remote", "ws://theirs.example:80"),
 ])
 def test_what_a_checkpoint_would_have_called_or_asked_is_named_by_the_user(
     key: str, value: str
 ) -> None:
     """With its arguments it may start any program; a server is sent the user's token."""
     section, name = key.split(".")
-    config: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "learning": {"processes": 0}}
+    config: dict[str, Any] = {
+        "env": {"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}},
+        "learning": {"processes": 0},
+    }
     config.setdefault(section, {})[name] = value
     with pytest.raises(UserError, match="whoever made it") as refused:
         configuration(foreign(config), FILE, None, ("env.rate_hz=10",))
@@ -65,9 +62,15 @@ def test_what_a_checkpoint_would_have_called_or_asked_is_named_by_the_user(
     assert getattr(getattr(taken, section), name) == value
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "gymnasium.envs.classic_control:CartPoleEnv"])
-def test_environments_of_a_checkpoint_need_no_word_of_the_user(name: str) -> None:
-    config = {"env": {"id": name}, "policy": {"factory": f"{__name__}:brake"}}
+@pytest.mark.parametrize(("name", "kwargs"), [
+    ("CartPole-v1", {"sutton_barto_reward": True}),
+    ("gymnasium.envs.classic_control:CartPoleEnv", {"sutton_barto_reward": True}),
+    (f"{__name__}:make_cartpole", {}),
+])
+def test_environments_of_a_checkpoint_need_no_word_of_the_user(
+    name: str, kwargs: dict[str, Any]
+) -> None:
+    config = {"env": {"id": name, "kwargs": kwargs}, "policy": {"factory": "theirs:network"}}
     assert configuration(foreign(config), FILE, None, ()).env.id == name
 
 
