@@ -25,7 +25,8 @@ MOST = 1024
 """Processes that can be simulated; a machine runs at most `state.MAX_PROCESSES`."""
 LONGEST_CHUNK = 1024
 _START_PHASE = 0.37
-"""Ticks after tick 0 at which the processes start: in step with each other, not with the ticks."""
+"""Ticks after tick 0 at which processes and slots start: in step with each other, not with ticks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ class Simulation:
     def __init__(self, config: SimulationConfig, rng: np.random.Generator) -> None:
         self.config = config
         self.state = StaggerState(bytearray(StaggerState.nbytes(MOST)), MOST)
-        self.state.reset(config.algorithm, 0.0, config.processes)
+        self._start = _START_PHASE * config.tick_seconds
+        self.state.reset(config.algorithm, self._start, config.processes)
         slowdowns = [event for event in config.events if isinstance(event, Slowdown)]
         self._tau = InferenceTimes(
             config.inference_ticks * config.tick_seconds, config.distribution, config.spread,
@@ -219,8 +221,8 @@ class Simulation:
 
     def run(self) -> SimulationResult:
         """Simulate every tick."""
-        start = _START_PHASE * self.config.tick_seconds
-        self._script[:0] = [Restart(start, worker) for worker in self.state.membership.ring]
+        ring = self.state.membership.ring
+        self._script[:0] = [Restart(self._start, worker) for worker in ring]
         arbiter = Arbiter(self.config.fill)
         records: list[TickRecord] = []
         ready = 0.0

@@ -58,7 +58,7 @@ OVERSLEEP_S = 100e-6
 TICK_LATENESS_S = 200e-6
 """Mean seconds by which a tick is late."""
 START_TICKS = 0.37
-"""Ticks after the first one at which all inference processes begin."""
+"""Ticks after the first one at which slots and all inference processes begin: not with a tick."""
 TICKS_PER_LOOK = 64
 """Ticks after which memory for the next ticks is reserved, and the rows of these are copied."""
 REPEATS = 20
@@ -237,7 +237,7 @@ class _Run:
             config, processes=processes, rows=processes, learner_ring=list(range(learners)),
             go=True,
         ))
-        world.stagger.reset(config.inference.algorithm, 0.0, processes)
+        world.stagger.reset(config.inference.algorithm, START_TICKS * tick_s, processes)
         world.actions.limit(processes)
         rng = np.random.default_rng([config.run.seed, 0x76697274])
         self.workers = VirtualWorkers(

@@ -75,6 +75,15 @@ def test_an_action_for_a_tick_after_the_end_is_not_called_overwritten(chunk: int
     assert result.figures()["overwritten_fraction"] == 0.0
 
 
+@pytest.mark.parametrize("algorithm", ["maximum-time", "expected-time"])
+@pytest.mark.parametrize("ticks", [1, 2, 3])
+def test_actions_of_whole_ticks_do_not_come_when_ticks_choose(algorithm: str, ticks: int) -> None:
+    """Else chance would decide at every tick which of two it finds, and lose the other."""
+    found = run(algorithm=algorithm, inference_ticks=float(ticks), processes=ticks).figures()
+    assert found["inaction_fraction"] == found["overwritten_fraction"] == 0.0
+    assert found["delay_mean"] == ticks + 1
+
+
 def test_strictly_one_action_per_tick_without_fill() -> None:
     options = {"processes": 8, "distribution": "outliers", "spread": 0.02}
     assert any(r.source == Source.REUSED for r in run(**options).ticks)

@@ -33,6 +33,15 @@ def test_inaction_and_delay_are_those_of_the_schedule() -> None:
     assert alone.figures()["delay_mean"] == pytest.approx(5.0, abs=0.6)
 
 
+def test_slots_of_whole_ticks_do_not_begin_with_ticks() -> None:
+    found = pole(
+        "learning.processes=0", "inference.algorithm=maximum-time", "inference.processes=2",
+        "inference.injected_latency_ms=40",
+    ).figures(since_s=1.0)
+    assert found["inaction_fraction"] == 0.0
+    assert set(found["delay_ticks"]) == {3}
+
+
 def test_sequential_interaction_waits_for_its_updates() -> None:
     alone = ("inference.processes=1", "learning.processes=1")
     after, before, beside = (
