@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from rtagent.clock import whole_ticks
+from rtagent.clock import NANO, whole_ticks
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 from rtagent.env.default_action import DefaultBehaviour
@@ -286,7 +286,7 @@ class _Run:
             rows: list[Rows] = []
             for done in range(whole_ticks(seconds, rate_hz)):
                 loop.run_next()
-                self.workers.publish(loop.tick - 1)
+                self.workers.publish(loop.tick - 1, world.metrics.environment.behind_ns / NANO)
                 if done == 0:
                     self._start()
                 if (done + 1) % TICKS_PER_LOOK == 0:

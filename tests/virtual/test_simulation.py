@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 
 from rtagent.config.learning import A2C_DEFAULTS
 from rtagent.errors import UserError
+from rtagent.virtual import simulation
 from tests.virtual.pole import RATE_HZ, pole
 
 
@@ -40,6 +43,16 @@ def test_slots_of_whole_ticks_do_not_begin_with_ticks() -> None:
     ).figures(since_s=1.0)
     assert found["inaction_fraction"] == 0.0
     assert set(found["delay_ticks"]) == {3}
+
+
+def test_adaptive_counts_how_late_a_frame_comes_as_it_does_live(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "lateness", lambda *_: repeat(0.2 / RATE_HZ))
+    staggered = "learning.processes=0", "inference.processes=2"
+    delays = pole(*staggered, "inference.injected_latency_ms=17").figures()["delay_ticks"]
+    # 0.85 ticks alone would be promised for the next tick.
+    assert delays[2] > 0.95 * sum(delays.values())
 
 
 def test_sequential_interaction_waits_for_its_updates() -> None:
