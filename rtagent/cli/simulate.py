@@ -109,9 +109,10 @@ def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
     never = values["converged_s"] is None
     rows = ((title, "never" if never and name == "converged_s" else known(values[name], form), text)
             for name, (title, form, text) in _FIGURES.items())
+    processes = 1 if config.algorithm.startswith("sequential") else config.processes
     console = stdout()
     console.print(
-        f"{config.algorithm}, {config.processes} process{'es' * (config.processes > 1)}, "
+        f"{config.algorithm}, {processes} process{'es' * (processes > 1)}, "
         f"inference of {config.inference_ticks:g} ticks ({config.distribution}), second half of "
         f"{config.seconds:g} s"
     )

@@ -43,6 +43,11 @@ def test_the_table_explains_every_figure(run: Run) -> None:
     assert "6.00 ticks" in run("simulate", "--seconds", "20").out
 
 
+def test_sequential_interaction_is_that_of_one_process(run: Run) -> None:
+    shown = run("simulate", "--algorithm", "sequential", "--seconds", "5").out
+    assert "sequential, 1 process, " in shown
+
+
 def test_what_never_happens_is_not_a_number(run: Run) -> None:
     call = ("simulate", "--algorithm", "sequential", "--processes", "1", "--seconds", "5")
     assert json.loads(run(*call, "--json").out)["converged_s"] is None
