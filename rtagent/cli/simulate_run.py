@@ -120,13 +120,14 @@ def _document(
     config: Config, policy: Path | None, found: VirtualRun, took_s: float
 ) -> dict[str, Any]:
     """The result to print."""
-    inference = config.inference
+    inference, update_s = config.inference, found.update_s
     return {
         "environment": config.env.id, "policy": TRAIN if policy is None else str(policy),
         "algorithm": inference.algorithm, "processes": inference.processes,
         "learners": config.learning.processes,
         "injected_latency_ms": inference.injected_latency_ms,
-        "inference_ms": 1e3 * found.inference_s, "update_ms": 1e3 * found.update_s,
+        "inference_ms": 1e3 * found.inference_s,
+        "update_ms": None if update_s is None else 1e3 * update_s,
         **found.figures(), "virtual_s": len(found.rows) / found.rate_hz, "took_s": took_s,
     }
 

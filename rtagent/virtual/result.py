@@ -26,7 +26,7 @@ class VirtualRun:
         rate_hz: ticks per second.
         updates: number of updates applied over the run.
         inference_s: seconds of an inference without injected latency.
-        update_s: seconds of an update.
+        update_s: seconds of an update. If None, there is no learner.
         weights: (parameters,) the weights that act at the end.
     """
 
@@ -34,7 +34,7 @@ class VirtualRun:
     rate_hz: float
     updates: int
     inference_s: float
-    update_s: float
+    update_s: float | None
     weights: Floats
 
     def figures(self, since_s: float = 0.0) -> dict[str, Any]:

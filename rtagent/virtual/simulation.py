@@ -230,9 +230,10 @@ class _Run:
     ) -> None:
         self._config, self._memory, self._world = config, memory, world
         self._folder = checkpoint_dir or Path()
-        self._resume, self._times = resume, (inference_s, update_s(config.learning.update_size))
         blueprint, tick_s = world.blueprint, world.blueprint.tick_seconds
         processes, learners = cast(int, config.inference.processes), config.learning.processes
+        shown_s = update_s(config.learning.update_size) if learners else None
+        self._resume, self._times = resume, (inference_s, shown_s)
         world.control.write(DesiredState(
             config, processes=processes, rows=processes, learner_ring=list(range(learners)),
             go=True,

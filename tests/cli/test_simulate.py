@@ -78,6 +78,7 @@ def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: 
     play = ("simulate", "--policy", str(tmp_path), *SHORT)
     found = json.loads(run(*play, "--env", "CartPole-v1").out)
     assert (found["updates"], found["learners"], found["processes"]) == (0, 0, 3)
+    assert found["update_ms"] is None
     assert found["policy"].startswith(str(tmp_path / "checkpoint-"))
     assert found["inaction_fraction"] == pytest.approx(0.0, abs=0.02)
     other = run(*play, "--env", "Acrobot-v1")
