@@ -185,7 +185,8 @@ class Driver:
         return number, start
 
     def _infer(self, frame: int | None) -> Inferred:
-        start, behind_s = self._clock.now(), self._world_behind_s()
+        world, start, behind_s = self._environment, self._clock.now(), self._world_behind_s()
+        slips = world.slips
         self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
         self._weights.adopt()
         self._takeover_s = self._clock.now() - start
@@ -199,10 +200,11 @@ class Driver:
             self._pad(start)
         end = self._clock.now()
         taken = end - start
-        if self._latency and self._world_behind_s() - behind_s >= PAUSE_S:
+        # A world that is too slow does not stand still, but slips again and again.
+        still_s = (self._world_behind_s() - behind_s) / max(1, world.slips - slips)
+        if self._latency and still_s >= PAUSE_S:
             taken = min(taken, self._latency)
         self._latency = taken
-        world = self._environment
         chosen = max(world.chosen, self._frames.newest)
         return Inferred(number, taken, end, chosen, world.behind_ns / NANO)
 

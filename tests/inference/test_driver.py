@@ -62,14 +62,15 @@ def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slip_s", "ran_s", "counted"),
+    ("slip_s", "slips", "ran_s", "counted"),
     [
-        # The world has noticed the pause; it has not woken up yet; it has gone on all the time.
-        (60.0, 0.0, False), (0.0, 0.0, False), (0.5, 59.5, True),
+        # The world has noticed the pause; it has not woken up yet; it has gone on all the time;
+        # its steps take six times as long as its ticks.
+        (60.0, 1, 0.0, False), (0.0, 0, 0.0, False), (0.5, 1, 59.5, True), (50.0, 300, 10.0, True),
     ],
 )
 def test_a_pause_of_the_daemon_is_no_inference_time(
-    bench: Bench, slip_s: float, ran_s: float, counted: bool
+    bench: Bench, slip_s: float, slips: int, ran_s: float, counted: bool
 ) -> None:
     """Nor is anything else that holds up world and policy alike."""
     bench.show(*range(9))
@@ -82,6 +83,7 @@ def test_a_pause_of_the_daemon_is_no_inference_time(
         answered.append(observation)
         if len(answered) == 2:
             bench.clock.advance(60.0)
+            world.slips = slips
             world.slipped_ns, world.anchor_ns = slip_ns, world.anchor_ns + slip_ns
             bench.frames._publish(8 + round(ran_s * bench.context.blueprint.rate_hz))
         return values(observation)
