@@ -242,6 +242,8 @@ class Children:
         deadline = clock.now() + KILL_LIMIT_S
         for process in left:
             process.join(max(0.0, deadline - clock.now()))
+            # The program around this run may go on, and start others.
+            process.close()
 
     def reset_failed(self, role: str, now: float) -> None:
         """Start the failed processes of a role afresh, since their settings have changed."""

@@ -31,7 +31,7 @@ class FakeProcess:
     def kill(self) -> None:
         self.asked.append("kill")
 
-    def join(self) -> None:
+    def join(self, timeout: float | None = None) -> None:
         self.joined = True
 
     def close(self) -> None:

@@ -452,3 +452,12 @@ def test_a_process_that_is_leaving_gets_the_time_of_a_pause_back(
     assert watched.asked == []
     watched.step(162.2)
     assert watched.asked == ["terminate"]
+
+
+def test_what_is_killed_at_the_end_of_a_run_gives_its_descriptors_back() -> None:
+    process = FakeProcess(4711)
+    children = children_of(new_metrics(), lambda pipe: process)
+    children.add("learner", 0, 100.0)
+    children.kill_all()
+    assert process.asked == ["kill"]
+    assert process.closed
