@@ -84,6 +84,7 @@ class Child:
         restarts: lives after the first.
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
+        said: the error that the process has reported in this life.
         busy: stepping or resetting, while the environment takes long for that.
         start_at: when a dead process is started again, seconds; infinite if no start mends it.
     """
@@ -99,11 +100,11 @@ class Child:
     restarts: int = 0
     last_error: str | None = None
     boot_error: bool = False
+    said: str | None = None
     busy: str | None = None
     start_at: float = 0.0
     _has_run: bool = False
     _killed_for: str | None = None
-    _said: str | None = None
     _policy: RestartPolicy = field(default_factory=RestartPolicy)
 
     @property
@@ -135,7 +136,7 @@ class Child:
 
     def start(self, now: float, jitter: float = 1.0) -> None:
         """Spawn the process. If the system refuses that, it counts as a life that ended at once."""
-        self._killed_for = self._said = None
+        self._killed_for = self.said = None
         self.boot_error = self.misunderstood = False
         try:
             self.process, self.pipe = self._spawned()
@@ -209,7 +210,7 @@ class Child:
             self._enter(State.STOPPED, now)
             return
         died = f"killed by {_signal_name(-code)}" if code < 0 else f"left with code {code}"
-        self.last_error = self._killed_for or self._said or failure or died
+        self.last_error = self._killed_for or self.said or failure or died
         ran_s = now - self.since if self.state is State.RUNNING else 0.0
         self._await_next_life(now, ran_s, jitter)
 
@@ -221,7 +222,7 @@ class Child:
 
     def note_error(self, text: str, *, boot: bool) -> None:
         """Remember the error that the process reported when it died."""
-        self._said = short_error(text)
+        self.said = short_error(text)
         self.boot_error = boot and not self._has_run
 
     def describe(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Children:
         env: how long the environment may take for a step and for a reset.
 
     Attributes:
-        last_checkpoint_lost: whether a learner was killed while it wrote its last checkpoint.
+        last_checkpoint_lost: whether a learner died before its last checkpoint was written.
     """
 
     def __init__(
@@ -197,14 +197,15 @@ class Children:
         """
         if not self._is_writing(child):
             return
-        # It was killed, or it would have said so itself.
+        # It has died, or it would have said so itself.
         self._metrics.learners[child.index].writing = 0
         if child.state is State.STOPPING:
             self.last_checkpoint_lost = True
+            why = (child.said or "it was killed").splitlines()[-1]
             self._report.event(
                 "checkpoint_failed", source=child.name,
-                reason="the learner was killed while it wrote its last checkpoint, for which it "
-                       f"has {LAST_CHECKPOINT_S:.0f} s",
+                reason="the learner died before its last checkpoint was written, for which it has "
+                       f"{LAST_CHECKPOINT_S:.0f} s: {why}",
             )
 
     def _report_death(self, child: Child) -> None:

@@ -131,7 +131,25 @@ def test_a_learner_that_leaves_may_finish_its_last_checkpoint(
     watched.look(102.1 + LAST_CHECKPOINT_S)
     ((kind, details),) = watched.told
     assert (kind, details["source"]) == ("checkpoint_failed", "learner 0")
-    assert details["reason"].startswith("the learner was killed while it wrote its last checkpoint")
+    assert details["reason"] == (
+        "the learner died before its last checkpoint was written, for which it has 60 s: "
+        "it was killed"
+    )
+
+
+def test_a_learner_that_fails_before_its_last_checkpoint_was_not_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "learner")
+    watched.children.add_writer(101.0)
+    (watched.child,) = watched.children
+    watched.child.stop(101.1)
+    watched.child.note_error("Traceback\nRuntimeError: no device", boot=False)
+    watched.process.exitcode = 1
+    watched.look(102.0)
+    ((kind, details),) = watched.told
+    assert kind == "checkpoint_failed"
+    assert details["reason"].endswith(": RuntimeError: no device")
 
 
 def test_a_learner_that_has_not_begun_to_write_is_not_its_killed_predecessor(
