@@ -31,7 +31,7 @@ from rtagent.learning.placing import Placing
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
-from rtagent.learning.replay.replay import Replay
+from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.learning.replay.sequences import SequenceReplay, blank
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate, loss_scale_of
@@ -152,6 +152,10 @@ class Learner:
         """Take over the shared state, and prepare everything that the first update needs."""
         self._take_over()
         self._warm_up()
+        # Until its index is complete it has no batch, and the others would wait for its turn.
+        if not self._learning.on_policy:
+            while self._replay.refresh() >= ROWS_PER_REFRESH and self._beat():
+                pass
         self._prefetcher = self._new_prefetcher()
 
     def _take_over(self) -> None:

@@ -14,6 +14,7 @@ from rtagent.learning import learner, placing, shared_update
 from rtagent.learning import state as states
 from rtagent.learning.beginning import publish_initial
 from rtagent.learning.precision import fastest
+from rtagent.learning.replay import replay
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import PLACEMENTS
@@ -37,6 +38,16 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(start: Start, tmp_path: Pat
     assert written.counters == checkpoints.Counters(23, 92, 6)
     assert written.run == {"config": {"run": {"seed": 5}}, "versions": {"torch": "2.6"}}
     assert [kind for kind, _ in run.events] == ["checkpoint"]
+
+
+def test_it_knows_the_whole_replay_before_it_takes_turns(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (learner, replay):
+        monkeypatch.setattr(module, "ROWS_PER_REFRESH", 16)
+    made, _ = start(ticks=200).begin()
+    made.begin()
+    assert len(made._replay) > 190
 
 
 def test_a_placed_learner_learns_the_same(
