@@ -9,6 +9,7 @@ nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Collection, Iterator
@@ -351,7 +352,10 @@ def is_stopped(pid: int | None) -> bool:
 def is_computing(pid: int | None) -> bool:
     """Whether a thread of a process runs, waits for a processor, or for its memory or disk."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return any(_state(thread) in ("R", "D") for thread in threads)
+    # It may end while they are listed.
+    with contextlib.suppress(OSError):
+        return any(_state(thread) in ("R", "D") for thread in threads)
+    return False
 
 
 def _state(stat: Path) -> str | None:

@@ -75,6 +75,16 @@ def test_no_process_is_neither_stopped_nor_computing() -> None:
     assert not is_computing(None)
 
 
+def test_a_process_that_ends_while_its_threads_are_listed_computes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "scandir", ended)
+    assert not is_computing(os.getpid())
+
+
 def new_metrics() -> ProcessMetrics:
     return ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
 
