@@ -361,7 +361,8 @@ def is_computing(pid: int | None) -> bool:
 def _state(stat: Path) -> str | None:
     """Of a process or a thread, as `man 5 proc` has it; None if it is gone."""
     try:
-        after_name = stat.read_text().rpartition(")")[2]
+        # Its name is any bytes.
+        after_name = stat.read_bytes().rpartition(b")")[2]
     except OSError:
         return None
-    return after_name.split()[0]
+    return after_name.split()[0].decode()

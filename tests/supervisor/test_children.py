@@ -49,6 +49,26 @@ def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
 
 
 @pytest.mark.process
+def test_a_process_may_have_a_name_that_is_no_text() -> None:
+    # The kernel cuts names after 15 bytes, in the middle of a character, too.
+    body = (
+        "import ctypes, time\n"
+        "ctypes.CDLL(None).prctl(15, b'simulator \\xc3) T', 0, 0, 0)\n"
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            eventually(lambda: not is_computing(child.pid), "it sleeps")
+            assert not is_stopped(child.pid)
+            os.kill(child.pid, signal.SIGSTOP)
+            eventually(lambda: is_stopped(child.pid), "it is stopped")
+        finally:
+            child.kill()
+
+
+@pytest.mark.process
 def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
     # At idle priority it waits for a processor for most of the time, where others are busy.
     body = (
