@@ -311,8 +311,11 @@ class Children:
             return CONVERTER_LIMIT_S
         if child.role == "learner":
             return self._learner_limit(child, now)
-        if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
+        if child.state is State.STARTING or child.role == "recorder":
             return BOOT_LIMIT_S
+        if child.role == "evaluation":
+            # It steps and resets such a world, too.
+            return max(BOOT_LIMIT_S, self._env.step_limit_s, self._env.reset_limit_s)
         if child.role == "service":
             # On a busy machine it may get no processor for seconds, and no process that acts waits
             # for it.

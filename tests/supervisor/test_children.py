@@ -509,3 +509,15 @@ def test_what_is_killed_at_the_end_of_a_run_gives_its_descriptors_back() -> None
     children.kill_all()
     assert process.asked == ["kill"]
     assert process.closed
+
+
+def test_an_evaluation_may_take_as_long_for_a_reset_as_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "evaluation")
+    watched.children._env = EnvConfig(reset_limit_s=3 * BOOT_LIMIT_S)
+    watched.child.mark_ready(100.0)
+    watched.look(99.0 + 3 * BOOT_LIMIT_S)
+    assert watched.asked == []
+    watched.look(101.0 + 3 * BOOT_LIMIT_S)
+    assert watched.asked == ["kill"]
