@@ -32,8 +32,9 @@ CONVERTER_LIMIT_S = 600.0
 """One call of an engine may take seconds of a core, of which a full machine gives it little."""
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
-COMPUTING_LEARNER_LIMIT_S = 600.0
-"""One update of a large network may take minutes, where acting leaves little of a core."""
+COMPUTING_LIMIT_S = 600.0
+"""One update of a large network may take minutes, where acting leaves little of a core; so may
+loading it."""
 LAST_CHECKPOINT_S = 60.0
 """How long a learner that is told to leave may write a checkpoint: disks can be slow."""
 UNKILLABLE_AFTER_S = 20.0
@@ -311,6 +312,8 @@ class Children:
             return CONVERTER_LIMIT_S
         if child.role == "learner":
             return self._learner_limit(child, now)
+        if child.state is State.STARTING and child.role in ("inference", "evaluation"):
+            return self._computing_limit(child, now)
         if child.state is State.STARTING or child.role == "recorder":
             return BOOT_LIMIT_S
         if child.role == "evaluation":
@@ -334,8 +337,12 @@ class Children:
         early."""
         if child.state is not State.STARTING and is_stopped(child.pid):
             return STOPPED_LEARNER_LIMIT_S
+        return self._computing_limit(child, now)
+
+    def _computing_limit(self, child: Child, now: float) -> float:
+        """A process that computes, or waits for a processor or its disk, has time."""
         overdue = self._silent_for(child, now) > BOOT_LIMIT_S
-        return COMPUTING_LEARNER_LIMIT_S if overdue and is_computing(child.pid) else BOOT_LIMIT_S
+        return COMPUTING_LIMIT_S if overdue and is_computing(child.pid) else BOOT_LIMIT_S
 
     def _environment_limit(self, child: Child, now: float) -> float:
         """A step may take long; a process that a signal has stopped stays silent."""

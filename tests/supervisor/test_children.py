@@ -19,7 +19,7 @@ from rtagent.supervisor.child import State
 from rtagent.supervisor.children import (
     BOOT_LIMIT_S,
     BUSY_S,
-    COMPUTING_LEARNER_LIMIT_S,
+    COMPUTING_LIMIT_S,
     LAST_CHECKPOINT_S,
     SERVICE_LIMIT_S,
     STOPPED_LEARNER_LIMIT_S,
@@ -325,15 +325,15 @@ def test_a_learner_that_computes_has_more_time_than_one_that_hangs(
         watched.child.mark_ready(100.0)
         watched.beat(200.0)
     begun = 200.0 if ready else 100.0
-    watched.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    watched.look(begun + COMPUTING_LIMIT_S - 0.1)
     assert watched.asked == []
-    assert watched.children.fresh(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    assert watched.children.fresh(begun + COMPUTING_LIMIT_S - 0.1)
     watched.computing = False
-    watched.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    watched.look(begun + COMPUTING_LIMIT_S - 0.1)
     assert watched.asked == ["kill"]
     busy = Watched(monkeypatch, "learner")
     busy.computing = True
-    busy.look(100.0 + COMPUTING_LEARNER_LIMIT_S + 0.1)
+    busy.look(100.0 + COMPUTING_LIMIT_S + 0.1)
     assert busy.asked == ["kill"]
 
 
@@ -520,4 +520,17 @@ def test_an_evaluation_may_take_as_long_for_a_reset_as_the_environment(
     watched.look(99.0 + 3 * BOOT_LIMIT_S)
     assert watched.asked == []
     watched.look(101.0 + 3 * BOOT_LIMIT_S)
+    assert watched.asked == ["kill"]
+
+
+@pytest.mark.parametrize("role", ["inference", "evaluation"])
+def test_a_large_policy_may_take_minutes_to_load(
+    monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    watched = Watched(monkeypatch, role)
+    watched.computing = True
+    watched.look(99.0 + COMPUTING_LIMIT_S)
+    assert watched.asked == []
+    watched.computing = False
+    watched.look(99.0 + COMPUTING_LIMIT_S)
     assert watched.asked == ["kill"]
