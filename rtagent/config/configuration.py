@@ -183,10 +183,19 @@ class Config(Section):
             section, key = name.split(".")
             given = getattr(getattr(self, section), key)
             if given not in values:
-                use = " or ".join(repr(value) for value in values)
-                raise ValueError(f"{name} = {given!r} does not fit {setting}; use {use}")
+                # A file has no None: what is not set is not written.
+                use = " or ".join(_written(value) for value in values if value is not None)
+                remedy = f"use {use}" if use else "leave it out"
+                raise ValueError(f"{name} = {_written(given)} does not fit {setting}; {remedy}")
 
     @property
     def state_dir(self) -> Path:
         """The state directory with `~` expanded."""
         return self.run.state_dir.expanduser()
+
+
+def _written(value: Any) -> str:
+    """A value as a configuration file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(str(value) if isinstance(value, Path) else value)

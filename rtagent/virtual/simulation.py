@@ -122,16 +122,15 @@ def _settled(config: Config, seed: int | None) -> Config:
     Raises:
         UserError: a setting has no counterpart in virtual time.
     """
-    inference, policy = config.inference, config.policy
-    for name, given, fits, needed in (
-        ("inference.processes", inference.processes, inference.processes != "auto", "a number"),
-        ("learning.where", config.learning.where, config.learning.where == "here", "here"),
-        ("policy.engine", policy.engine, policy.engine == "torch", "torch"),
-        ("policy.remote", policy.remote, policy.remote is None, "none"),
-        ("policy.pretrained", policy.pretrained, policy.pretrained is None, "none"),
-    ):
-        if not fits:
-            raise UserError(f"{name} = {given!r} has no virtual time; use {needed}")
+    if config.inference.processes == "auto":
+        raise UserError("inference.processes = 'auto' does not fit virtual time; use a number")
+    try:
+        config.require("virtual time", {
+            "learning.where": ["here"], "policy.engine": ["torch"], "policy.remote": [None],
+            "policy.pretrained": [None],
+        })
+    except ValueError as error:
+        raise UserError(str(error)) from None
     values = config.model_dump()
     if values["learning"]["precision"] == "auto":
         values["learning"]["precision"] = "float32"

@@ -169,6 +169,23 @@ def test_what_knows_nothing_of_pending_actions_is_refused(name: str, value: Any)
         Config.model_validate(values)
 
 
+@pytest.mark.parametrize(("settings", "said", "remedy"), [
+    (["learning.algorithm=ppo", "learning.prioritized=true"],
+     "learning.prioritized = true does not fit", "; use false"),
+    (["learning.algorithm=ppo", "learning.demonstrations=a/b.demo"],
+     "learning.demonstrations = 'a/b.demo' does not fit", "; leave it out"),
+    (["policy.remote=ws://there:8000", "learning.processes=0", "policy.factory=a:b"],
+     "policy.factory = 'a:b' does not fit", "; leave it out"),
+])
+def test_a_refusal_has_values_that_can_be_written(
+    settings: list[str], said: str, remedy: str,
+) -> None:
+    """`None` would be taken for a path or a name."""
+    message = refusal(*settings)
+    assert said in message
+    assert message.endswith(remedy)
+
+
 @pytest.mark.parametrize("setting", [
     "learning.processes=1", "policy.factory=a:b", "policy.engine=auto", "learning.algorithm=sac",
 ])

@@ -164,6 +164,8 @@ def test_what_has_no_virtual_time_is_refused() -> None:
     for setting in ("inference.processes=auto", "learning.where=cluster"):
         with pytest.raises(UserError, match=setting.split("=")[0]):
             pole(setting)
+    with pytest.raises(UserError, match=r"policy\.pretrained = 'a\.pt2' .*; leave it out$"):
+        pole("policy.pretrained=a.pt2", "learning.processes=0")
     with pytest.raises(UserError, match="seconds of an update = 0"):
         pole(update_s=0.0)
 
