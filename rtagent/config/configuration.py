@@ -142,7 +142,8 @@ class Config(Section):
             )
         self.require(f"{algorithm}, which learns from what its policy has just done", {
             "learning.where": ["here"], "learning.prioritized": [False],
-            "learning.demonstrations": [None], "r3.mode": ["off"], "policy.chunk": ["newest"],
+            "learning.demonstrations": [None], "learning.transitions": ["decision"],
+            "r3.mode": ["off"], "policy.chunk": ["newest"],
         })
         self.require(f"{algorithm}, of which all learners would learn from the same decisions", {
             "learning.processes": [0, 1],

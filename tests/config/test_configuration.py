@@ -72,6 +72,8 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("learning.algorithm=a2c", "learning.prioritized=true"), ["learning.prioritized", "a2c"]),
         (("learning.algorithm=ppo", "learning.where=cluster"), ["learning.where", "'ppo'"]),
         (("learning.algorithm=ppo", "policy.chunk=ensemble"), ["policy.chunk", "'ppo'"]),
+        (("learning.algorithm=ppo", "learning.transitions=executed"),
+         ["learning.transitions = 'executed'", "'ppo'", "use 'decision'"]),
         (("learning.algorithm=ppo", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
          ["r3.mode = 'step'", "'ppo'"]),
         (("learning.where=cluster", "learning.processes=0"), ["learning.processes = 0"]),
