@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
+from pydantic_core import PydanticSerializationError, to_json
 
 
 def json_bytes(value: Any) -> bytes:
     """Compact JSON. Numbers that JSON cannot express (NaN, infinity) become null."""
     try:
-        return _dump(value)
-    except ValueError:
-        return _dump(_finite(value))
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(
-        value, allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=_plain
-    ).encode("utf-8", "replace")
+        return to_json(value, inf_nan_mode="null", fallback=_plain)
+    except PydanticSerializationError:
+        # A text that is not UTF-8, such as the name of a file.
+        text = json.dumps(value, ensure_ascii=False, default=_plain).encode("utf-8", "replace")
+        return to_json(json.loads(text), inf_nan_mode="null")
 
 
 def _plain(value: Any) -> Any:
@@ -28,13 +24,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, np.generic | np.ndarray):
-        return _finite(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,6 +5,7 @@ The details of an internal error are logged here and never sent to the client.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ def _describe(item: Mapping[str, Any]) -> dict[str, Any]:
 def _sentence(error: Mapping[str, Any]) -> str:
     if "value" not in error:
         return f"{error['field']}: {error['reason']}"
-    text = json_bytes(error["value"]).decode()
+    text = json.dumps(error["value"], ensure_ascii=False)
     return f"{error['field']} = {text}: {error['reason']}"
 
 
