@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from rich.live import Live
 
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         laps = f"{race.laps} lap{'' if race.laps == 1 else 's'}"
         announced += f", a race of {laps} within {race.time_limit_s:g} s"
     print(announced, flush=True)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not sys.stdout.isatty():
         simulator.run()
         return 0
@@ -109,10 +108,6 @@ def _status_text(clients: int, fps: float, figures: Figures) -> str:
     }
     parts = [f"{clients} client{'' if clients == 1 else 's'}, {fps:.1f} frames per second each"]
     return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _check_bounds(args: argparse.Namespace) -> None:

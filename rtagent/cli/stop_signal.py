@@ -37,11 +37,7 @@ def catch_stop_signals() -> Iterator[StopSignal]:
 @contextmanager
 def interrupted_by_stop_signals() -> Iterator[None]:
     """Inside, each such signal raises KeyboardInterrupt, as Ctrl-C does by itself."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with _handled_by(interrupt):
+    with _handled_by(signal.default_int_handler):
         yield
 
 

@@ -162,7 +162,9 @@ class Gateway:
         note_version(self._context)
         while self._beat():
             if not self._step():
-                self._exchange.wait(self._longest_wait_s, clock.now())
+                learning = self._context.desired.learning
+                paced = learning.updates_per_tick and not learning.paused
+                self._exchange.wait(PACED_S if paced else IDLE_S, clock.now())
         self._ask_for_state()
         end = clock.now() + LAST_STATE_S
         while self._exchange.wants_snapshot and clock.now() < end:
@@ -209,11 +211,6 @@ class Gateway:
             if learn:
                 self._pace.spend()
         return self._exchange.send(now)
-
-    @property
-    def _longest_wait_s(self) -> float:
-        learning = self._context.desired.learning
-        return PACED_S if learning.updates_per_tick and not learning.paused else IDLE_S
 
     @property
     def _settings(self) -> Settings:

@@ -193,12 +193,9 @@ class Answering(nn.Module):
 
     def forward(self, observation: Tensor, *beside: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """(B, stack, ...) to (B, actions) values or (B, n) actions, and the new states if any."""
-        output, *states = _as_tuple(self.network(observation, *beside))
+        found = self.network(observation, *beside)
+        output, *states = found if isinstance(found, tuple) else (found,)
         output = self.mean(output)
         if self.support is not None:
             output = expected_values(output, self.support)
         return (output.float(), states[0]) if states else output.float()
-
-
-def _as_tuple(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    return output if isinstance(output, tuple) else (output,)

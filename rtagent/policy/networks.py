@@ -65,7 +65,10 @@ def resolved_algorithm(
                 f"{_line(action_space)}; use auto, dqn, double-dqn, c51, ppo or a2c"
             )
         return "dqn" if wanted == "auto" else wanted
-    _check_box(action_space)
+    if not isinstance(action_space, spaces.Box):
+        raise UserError(
+            f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
+        )
     if wanted in ("dqn", "double-dqn", "c51", "ppo", "a2c"):
         raise UserError(
             f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
@@ -264,13 +267,6 @@ def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
     if not isinstance(action_space, spaces.Discrete):
         raise UserError(f"action values need Discrete actions, and these are {_line(action_space)}")
     return int(action_space.n)
-
-
-def _check_box(action_space: spaces.Space[Any]) -> None:
-    if not isinstance(action_space, spaces.Box):
-        raise UserError(
-            f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
-        )
 
 
 def _line(space: spaces.Space[Any]) -> str:
