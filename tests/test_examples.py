@@ -69,7 +69,6 @@ def test_each_says_how_far_in_seconds_its_discount_looks(file: Path) -> None:
         r"^gamma = ([\d.]+) +#.* a horizon of (\d+) (ticks|decisions), ([\d.]+) s(.*)",
         file.read_text(), re.M,
     )
-    assert said is not None
     gamma, ticks, seconds = (float(said[i]) for i in (1, 2, 4))
     assert (config.learning.gamma, config.learning.discount) == (gamma, said[3])
     assert (said[5] == " if each tick has one") == (said[3] == "decisions")

@@ -29,7 +29,6 @@ def simulating(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, int]
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            assert process.stdout is not None
             line = process.stdout.readline()
             yield process, line, int(line.split(":")[2].split(",")[0])
         finally:
@@ -46,7 +45,6 @@ def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
         assert greeting["msg_type"] == "scene_selection_ready"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr is not None
         assert process.stderr.read() == ""
 
 

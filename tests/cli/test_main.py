@@ -161,7 +161,6 @@ def test_the_readme_says_which_commands_take_no_json(run: Run) -> None:
     without = {name for name in cli.COMMANDS if "--json" not in run(name, "--help").out}
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     said = re.search(r"all but (.*?) take\s+`--json`", readme.replace("\n", " "))
-    assert said is not None
     assert set(re.findall(r"`([a-z-]+)`", said[1])) == without - {"rom"}, "rom's own commands do"
 
 

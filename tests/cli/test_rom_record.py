@@ -126,8 +126,6 @@ def test_it_prints_its_address_and_ends_well_on_ctrl_c(tmp_path: Path) -> None:
         [*command, str(tmp_path / "a.demo")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         line = process.stdout.readline()
         assert line.startswith("rtagent rom record: http://127.0.0.1:")
         assert len(line.split("#")[1].strip()) == 43

@@ -14,7 +14,6 @@ def test_updates_of_every_kind_are_timed(world: str, algorithm: str) -> None:
     config = load_config(None, [f"env.id={world}", "learning.batch_size=7"], {})
     told: list[float] = []
     times = measure_updates(config, probe(config), 0.02, told.append)
-    assert times is not None
     assert (times.algorithm, times.batch_size) == (algorithm, 7)
     assert len(times.gradient_s) == len(times.apply_s) >= 3
     assert times.gradient_s.min() > 0.0

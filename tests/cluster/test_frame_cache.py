@@ -78,7 +78,6 @@ def test_a_share_that_the_ring_lost_while_it_was_made_changes_nothing(
     monkeypatch.setattr(FrameRing, "read", losing)
     for seq, lost in enumerate((3, 2)):
         sent = world.node.make(8, Settings(8, 1e-3, 0.5))
-        assert sent is not None
         assert (sent.seq, lost) == (seq, -1)
         assert world.node.counts.shipped == 8 * (seq + 1)
         # States and successors of two frames each.

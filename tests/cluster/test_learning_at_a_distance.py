@@ -253,7 +253,6 @@ def test_live_settings_of_the_daemon_reach_the_learner() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
     trainer = scene.learner._trainer
-    assert trainer is not None
     scene.settings = Settings(batch_size=12, learning_rate=1e-3, beta=0.5)
     scene.run(1.0)
     assert scene.exchanges[0].share == 12

@@ -55,7 +55,6 @@ def owner() -> Iterator[Owner]:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         yield Owner.of(process, process.stdout.readline())
 
 
@@ -72,7 +71,6 @@ def test_signals_to_the_old_group_reach_the_owner(number: int) -> None:
     )
     signal.signal(number, before)
     with shell:
-        assert shell.stdout is not None
         started = Owner.of(shell, shell.stdout.readline())
         os.killpg(shell.pid, number)
         try:

@@ -200,7 +200,6 @@ def test_a_node_that_is_gone_for_long_is_forgotten_with_its_frames() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
-    assert share is not None
     number = scene.learner._nodes["a"].number
     (answer,) = scene.learner.offer("a", number, [share.block])
     scene.clock.advance(FORGOTTEN_S + 1.0)

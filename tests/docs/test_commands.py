@@ -92,7 +92,6 @@ def test_those_that_need_a_daemon_run_in_their_order(daemon: Path, run: Run) -> 
         elif program == "curl":
             note = (daemon / "daemon.json").read_text()
             port = re.search(r":(\d+)/", note)
-            assert port is not None
             line = command.line.replace("~/.local/state/rtagent", str(daemon))
             answer = subprocess.run(
                 ["bash", "-c", line.replace(":8008", f":{port[1]}") + " -sf"],

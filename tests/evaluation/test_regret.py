@@ -147,7 +147,6 @@ def test_predictability_is_the_share_of_the_usual_next_frame(
 ) -> None:
     world = PausedWorld(adapter_of(TwoStates(stays)), right_action, 0)
     found = regret.predictability(world, 3.0, 40, 100, np.random.default_rng(1))
-    assert found is not None
     assert (found.states, found.clones) == (40, 100)
     assert found.mean == pytest.approx(expected, abs=0.03)
     assert expected - 0.15 <= found.minimum <= found.mean

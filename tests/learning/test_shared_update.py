@@ -54,7 +54,6 @@ def make(
 
 def turn(update: SharedUpdate, seed: int) -> None:
     progress = update.refresh()
-    assert progress is not None
     update.apply(update.compute(batch(seed), progress.updates))
 
 
@@ -86,7 +85,6 @@ def test_moments_that_begin_anew_are_corrected_for_that() -> None:
     before = update.state.current.weights.copy()
     states.put(states.begin(before, 5000), update.state)
     progress = update.refresh()
-    assert progress is not None
     gradient = update.compute(batch(0), progress.updates)
     values = update.gradient.numpy().copy()
     update.apply(gradient)
@@ -98,7 +96,6 @@ def test_moments_that_begin_anew_are_corrected_for_that() -> None:
 def test_staleness_is_what_others_applied_meanwhile() -> None:
     first, second = make(2)
     progress = first.refresh()
-    assert progress is not None
     late = first.compute(batch(0), progress.updates)
     assert first.staleness(late) == 0
     for seed in range(3):

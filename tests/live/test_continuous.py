@@ -50,7 +50,6 @@ def test_it_acts_learns_is_evaluated_and_resumed(run: Runtimes, tmp_path: Path) 
     # It goes on after a restart, and with a learner more.
     with run(*PENDULUM) as runtime:
         before = runtime.world.weights.info()
-        assert before is not None
         assert before.updates > 20
         in_force(runtime, processes=1)
         learns(runtime)

@@ -35,7 +35,6 @@ def test_read_as_published(models: EngineModels, size: int) -> None:
     for version in range(1, 2 * COPIES):
         models.publish(model(version, size), info(version))
         found = models.read()
-        assert found is not None
         assert (found[0].version, found[0].updates, found[0].size) == (version, 10 * version, size)
         assert (found[0].engine, found[0].precision, found[0].agreement) == (1, 2, 0.995)
         np.testing.assert_array_equal(found[1], model(version, size))
@@ -45,7 +44,6 @@ def test_a_model_fills_its_place_and_no_more(models: EngineModels) -> None:
     models.publish(model(1, models.capacity), info(1))
     models.publish(model(2, models.capacity), info(2))
     found = models.read()
-    assert found is not None
     np.testing.assert_array_equal(found[1], model(2, models.capacity))
     with pytest.raises(ValueError, match="a place of"):
         models.publish(model(3, models.capacity + 1), info(3))
@@ -76,6 +74,5 @@ def test_what_is_written_over_during_the_copy_is_read_again(
 
     monkeypatch.setattr("rtagent.memory.engine_models.np.copyto", lapped)
     found = models.read()
-    assert found is not None
     assert found[0].version == 18
     np.testing.assert_array_equal(found[1], model(18, 500))

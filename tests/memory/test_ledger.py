@@ -65,7 +65,6 @@ def test_round_trip_of_every_field(ledger: Ledger) -> None:
     )
     ledger.write(5, **written)
     row = ledger.row(5)
-    assert row is not None
     assert {name: row[name].item() for name in written} == written
     assert row["tick"] == 5
     assert set(written) | {"tick", "crc"} == set(ledger.dtype.names)
@@ -85,7 +84,6 @@ def test_round_trip_of_a_vector() -> None:
 def test_whole_numbers_of_every_kind(ledger: Ledger, action: Any) -> None:
     ledger.write(4, **values(4, action=action))
     row = ledger.row(4)
-    assert row is not None
     assert row["action"] == 2
     assert checksum(row) == row["crc"]
 
@@ -188,7 +186,6 @@ def test_copies_do_not_change(ledger: Ledger) -> None:
     fill(ledger, 3)
     row, rows = ledger.row(2), ledger.read(0, 3)
     ledger.write(2 + CAPACITY, **values(2 + CAPACITY))
-    assert row is not None
     assert row["tick"] == rows["tick"][2] == 2
 
 
@@ -290,5 +287,4 @@ def test_finished_episode_stays_as_it_is(ledger: Ledger, flags: int) -> None:
     ledger.write(0, **values(0, flags=flags))
     ledger.truncate_episode()
     row = ledger.row(0)
-    assert row is not None
     assert row["flags"] == flags

@@ -170,7 +170,6 @@ def test_many_are_inserted_and_removed_in_pieces(
     priorities = Priorities(formatted(shared(Priorities.size(leaves))), leaves, lock, clock)
     priorities.advance(np.arange(leaves), 0)
     found = priorities.draw(np.full(leaves, 0.5))
-    assert found is not None
     assert found[0].tolist() == list(range(leaves))
     priorities.advance(frames(), leaves - 2)
     assert sorted(held(priorities)) == [leaves - 2, leaves - 1]
@@ -324,7 +323,6 @@ def test_a_killed_learner_leaves_nothing_wrong(
         assert_sums_are_right(memory, leaves)
         assert survivor.advance(new, leaves)
         found = survivor.draw(np.full(len(new), 0.5))
-        assert found is not None
         assert sorted(found[0]) == new.tolist()
 
 

@@ -26,7 +26,6 @@ def make_tree(leaves: int) -> tuple[SumTree, memoryview]:
 def find(tree: SumTree, places: Doubles) -> Ints:
     """The leaves at some places; what is drawn has their values."""
     found = tree.draw(places)
-    assert found is not None
     assert found[1].tolist() == tree.leaves[found[0]].tolist()
     return found[0]
 

@@ -80,8 +80,6 @@ def test_a_cluster_has_a_document_of_its_own() -> None:
         assert World(memory.handles).cluster is None
     with laid_out(1000, "learning.where=cluster") as memory:
         written, read = World(memory.handles).cluster, World(memory.handles).cluster
-        assert written is not None
-        assert read is not None
         assert read.read() == {}
         # Of a thousand nodes.
         document = {"reason": "x" * 250_000}
@@ -144,7 +142,6 @@ def test_shrinking_gives_memory_back() -> None:
         for number in range(3100, 4100):
             frame, row = world.frames.frame(number), world.ledger.row(number)
             assert frame is not None
-            assert row is not None
             assert (frame == picture(number)).all()
             assert checksum(row) == row["crc"]
 

@@ -182,7 +182,6 @@ def test_the_best_single_processor_chooses_a_precision_for_each_tie() -> None:
 def test_the_critical_path_is_as_long_as_the_plan(seed: int) -> None:
     problem = replace(random_problem(seed, tasks=8), capacity_mb={})
     plan = first_plan(problem)
-    assert plan is not None
     path = critical_path(problem, plan)
     assert plan.placed[path[0]].start_us == 0.0
     assert plan.placed[path[-1]].end_us == plan.length_us

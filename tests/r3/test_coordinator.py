@@ -113,7 +113,6 @@ def test_batches_are_reserved_no_more_than_the_largest_can_use() -> None:
 def test_every_learner_gets_its_part_of_the_batches_memory() -> None:
     daemon = Daemon(memory_budget_mb=600, learners=3)
     changes = daemon.run(1)
-    assert changes is not None
     assert changes.batch_bytes == daemon.horizon.reservations.batch_bytes // 3
     daemon.desired = with_changes(
         daemon.desired, batch_bytes=changes.batch_bytes, r3={"mode": "max-p"}
@@ -154,7 +153,6 @@ def test_a_new_batch_size_is_given_its_memory_at_once() -> None:
     daemon.run(1)
     daemon.desired = with_changes(daemon.desired, learning={"batch_size": 64})
     changes = daemon.run(0.1)
-    assert changes is not None
     assert changes.batch_bytes == 8 * BASE_BYTES
 
 
@@ -178,7 +176,6 @@ def test_a_long_bad_episode_moves_memory_as_equation_5_says() -> None:
 def test_alpha_and_beta_move_memory_where_there_is_plenty_of_it() -> None:
     daemon = Daemon(memory_budget_mb=600, base_bytes=10 * MIB)
     changes = daemon.run(1)
-    assert changes is not None
     assert changes.batch_bytes == 40 * MIB
     before = daemon.horizon.reservations
     total = before.batch_bytes + before.replay_bytes
@@ -188,11 +185,9 @@ def test_alpha_and_beta_move_memory_where_there_is_plenty_of_it() -> None:
     changes = daemon.run(0.1)
     replay = 1.5 * before.replay_bytes
     expected = total * before.batch_bytes / (before.batch_bytes + replay)
-    assert changes is not None
     assert changes.batch_bytes == pytest.approx(expected, rel=1e-3)
     daemon.finish_episode(600, 5.0)
     changes = daemon.run(0.1)
-    assert changes is not None
     assert changes.batch_bytes == 40 * MIB
 
 

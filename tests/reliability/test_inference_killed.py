@@ -69,7 +69,6 @@ def test_a_stopped_one_is_replaced(shared: Runtime, machine: Machine) -> None:
     )
     rows = whole_rows(shared.world, first)
     again_ns = acted_again_ns(rows, 1, stopped_ns + NANO // 2)
-    assert again_ns is not None
     machine.measure()
     assert (again_ns - stopped_ns) / NANO <= machine.allows(STOPPED_LIMIT_S)
     assert gone(pid)

@@ -284,7 +284,6 @@ class RunningService:
 
     def stop(self) -> None:
         """Stop the service, and fail if that takes too long."""
-        assert self._thread is not None
         self.tell_to_stop()
         self._thread.join(120.0)
         assert not self._thread.is_alive(), "the service did not stop"

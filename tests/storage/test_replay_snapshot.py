@@ -110,7 +110,6 @@ def test_nothing_is_written_twice(tmp_path: Path) -> None:
     rings.write(CAPACITY + 2 * CHUNK - rings.ledger.newest)
     rings.save(tmp_path)
     manifest = find(tmp_path, SIGNATURE)
-    assert manifest is not None
     assert manifest.oldest == rings.ledger.oldest
     assert manifest.chunks[0].first == rings.ledger.oldest
     assert names(tmp_path) == {MANIFEST} | {chunk.file for chunk in manifest.chunks}
@@ -190,7 +189,6 @@ def test_a_world_that_is_too_fast_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match="faster"):
         world.save(tmp_path, progress=lambda done: world.write(CAPACITY))
     manifest = find(tmp_path, SIGNATURE)
-    assert manifest is not None
     assert manifest.newest == 49
     assert before <= names(tmp_path)
 
@@ -422,5 +420,4 @@ def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
         (158, 160), (160, 176), (176, 192), (192, 208), (208, 224), (224, 240), (240, 250)
     ]
     for chunk in [*manifest.chunks, manifest.priorities]:
-        assert chunk is not None
         assert (tmp_path / chunk.file).stat().st_size == chunk.bytes

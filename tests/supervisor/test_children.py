@@ -82,7 +82,6 @@ def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
         try:
-            assert child.stdout is not None
             child.stdout.readline()
             assert is_computing(child.pid)
             eventually(lambda: not is_computing(child.pid), "it sleeps")

@@ -52,7 +52,6 @@ def test_commit_and_changes_of_a_checkout(tmp_path: Path) -> None:
     found = [run_record.git_state(tmp_path, name) for name in ("notes", "policy.py", "nothing")]
     assert found[2] == {"commit": second, "modified": False}
     for state in found[:2]:
-        assert state is not None
         assert (state["commit"], state["modified"]) == (second, True)
     assert found[0] != found[1]
     (tmp_path / "policy.py").write_bytes(b"\xff not UTF-8")

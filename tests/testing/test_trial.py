@@ -56,7 +56,6 @@ def test_settings_decide_what_the_agent_sees_and_what_nothing_is() -> None:
 
 def test_a_default_action_that_there_is_not_is_a_refusal() -> None:
     found = attempt(bad_worlds.Honest, settings={"default_action": 77})
-    assert found.refusal is not None
     assert "env.default_action = 77" in found.refusal
 
 

@@ -93,7 +93,6 @@ class Bench:
     def published(self) -> tuple[int, int, int]:
         """Version, engine and bytes of the newest model."""
         found = self.models.read()
-        assert found is not None
         return found[0].version, found[0].engine, found[0].size
 
 

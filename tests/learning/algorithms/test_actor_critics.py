@@ -77,7 +77,6 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
     made, data = pair("sac", temperature=temperature), batch(3)
     assert isinstance(made, SAC)
     learned = made.network
-    assert learned.temperature is not None
     torch.nn.init.constant_(learned.temperature.logarithm, -0.5)
     alpha = torch.tensor([np.exp(-0.5) if temperature is None else temperature]).float()
     loss, errors = made.compute_gradient(data)
@@ -194,6 +193,5 @@ def test_only_the_actor_is_published(name: str) -> None:
     wanted = networks.flattened(learned.actor)
     found = np.empty_like(wanted)
     info = update.weights.read(found)
-    assert info is not None
     assert info.updates == 3
     np.testing.assert_array_equal(found, wanted)

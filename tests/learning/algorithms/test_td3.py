@@ -32,7 +32,6 @@ def test_target_actions_are_smoothed_by_the_generator_s_noise() -> None:
 def turn(update: SharedUpdate, seed: int) -> bool:
     """One update; whether the actor had a part in it."""
     progress = update.refresh()
-    assert progress is not None
     gradient = update.compute(batch(seed), progress.updates)
     update.apply(gradient)
     return gradient.acting
@@ -50,7 +49,6 @@ def test_late_gradients_keep_the_actor_s_share(count: int) -> None:
         index = step % count
         updates[index].apply(waiting[index])
         progress = updates[index].refresh()
-        assert progress is not None
         waiting[index] = updates[index].compute(batch(step), progress.updates)
     progress = updates[0].state.progress
     assert progress.steps == 40

@@ -172,7 +172,6 @@ def test_rollouts_give_the_same_pending_actions() -> None:
     rollouts._next_tick = 0
     rollouts.refresh()
     rollout = rollouts.newest(64)
-    assert rollout is not None
     check(world, rollout.batch)
 
 

@@ -111,7 +111,6 @@ def test_the_thread_sends_batches_to_the_device(replay: StubReplay) -> None:
     prefetcher = Prefetcher(replay, np.random.default_rng(0), 1, device)  # type: ignore[arg-type]
     try:
         batch = prefetcher.take(4, LIMIT_S)
-        assert batch is not None
         assert batch.sent
     finally:
         prefetcher.close()
@@ -142,7 +141,6 @@ def test_another_size_is_made_anew(replay: StubReplay, start: Any) -> None:
     prefetcher = start(replay, 2)
     for count in (4, 4, 6, 6, 4, 9):
         batch = prefetcher.take(count, LIMIT_S)
-        assert batch is not None
         assert len(batch.actions) == count
     assert eventually(lambda: replay.sampled[-1][0] == 9)
 

@@ -145,7 +145,6 @@ def test_batches_hold_the_played_transitions(ticks: int, n_step: int, world: Wor
         replay.refresh()
         for count in (1, 8, 16, 23):
             batch = replay.sample(count, rng)
-            assert batch is not None
             assert len(batch.actions) == count
             assert batch.observations.dtype == torch.uint8
             assert batch.weights.tolist() == [1.0] * count

@@ -79,7 +79,6 @@ def rings(make_blueprint: Any) -> Rings:
 def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
     rings.play(12)
     found = rings.rollout(5)
-    assert found is not None
     # The decision on frame 10 is not finished: its successor is not known.
     assert found.batch.frames.tolist() == [5, 6, 7, 8, 9]
     assert found.batch.observations[:, 0, 0].tolist() == [5, 6, 7, 8, 9]
@@ -95,7 +94,6 @@ def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> No
     assert rings.rollout(1) is None
     rings.play(20)
     found = rings.rollout(5)
-    assert found is not None
     assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
     assert rings.rollout(1) is None
 
@@ -110,7 +108,6 @@ def test_default_actions_belong_to_the_decision_before(rings: Rings) -> None:
     for acted in (True, True, False, False, True, True, True):
         rings.add(acted=acted)
     found = rings.rollout(3)
-    assert found is not None
     assert found.batch.frames.tolist() == [0, 3, 4]
     np.testing.assert_allclose(found.batch.rewards, [1 + GAMMA + GAMMA**2, 1, 1], rtol=1e-6)
     np.testing.assert_allclose(found.batch.discounts, [GAMMA**3, GAMMA, GAMMA], rtol=1e-6)
@@ -124,7 +121,6 @@ def test_an_action_executed_twice_is_one_decision(rings: Rings) -> None:
     rings.add()
     rings.add()
     found = rings.rollout(2)
-    assert found is not None
     assert found.batch.frames.tolist() == [0, 2]
     np.testing.assert_allclose(found.log_probabilities, [-0.25, -3 / 64])
 
@@ -134,7 +130,6 @@ def test_a_chain_ends_with_its_episode(rings: Rings, flag: int) -> None:
     for tick in range(10):
         rings.add(flags=flag if tick == 4 else 0)
     found = rings.rollout(7)
-    assert found is not None
     # Frame 4 was seen by nobody: the next episode begins with frame 5.
     assert found.batch.frames.tolist() == [0, 1, 2, 3, 5, 6, 7]
     assert found.continues.tolist() == [True, True, True, False, True, True, False]
@@ -225,7 +220,6 @@ def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -
 def test_parts_are_copies(rings: Rings) -> None:
     rings.play(6)
     found = rings.rollout(4)
-    assert found is not None
     part = part_of(found.batch, np.array([2, 0]))
     found.batch.observations.zero_()
     assert part.observations[:, 0, 0].tolist() == [2.0, 0.0]

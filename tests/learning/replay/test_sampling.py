@@ -65,7 +65,6 @@ def sampled(replay: Replay, count: int, seed: int = 0, beta: float = 1.0) -> Bat
 def drawn_from(world: World, places: np.ndarray) -> dict[int, float]:
     """The frames that the priorities give for some places, and their priorities."""
     drawn = world.priorities.draw(places)
-    assert drawn is not None
     return dict(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True))
 
 
@@ -74,7 +73,6 @@ def shares(replay: Replay, rng: np.random.Generator, batches: int = 400) -> dict
     counts: dict[int, int] = {}
     for _ in range(batches):
         batch = replay.sample(64, rng)
-        assert batch is not None
         assert batch.observations.flatten().tolist() == batch.frames.tolist()
         for frame in batch.frames.tolist():
             counts[frame] = counts.get(frame, 0) + 1
@@ -177,7 +175,6 @@ def test_a_draw_is_mended_in_place() -> None:
     drawn = Drawn(np.array([1, 2, 3]), np.array([0.1, 0.2, 0.3]))
     drawn.put(np.array([2, 0]), Drawn(np.array([9, 8]), np.array([0.9, 0.8])))
     assert drawn.serials.tolist() == [8, 2, 9]
-    assert drawn.priorities is not None
     assert drawn.priorities.tolist() == [0.8, 0.2, 0.9]
     drawn.put(np.array([1]), Drawn(np.array([-1]), np.array([0.7]), known=False))
     assert not drawn.known

@@ -221,7 +221,6 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
         blank.locator("#span").select_option(span)
         told = blank.locator("#timeline-summary").inner_text()
         ticks = re.search(r"(\d+) ticks", told)
-        assert ticks is not None
         assert int(ticks[1]) > least
     # "Resume" says what the button does next, so it is not pressed.
     assert blank.get_by_role("button", name="Resume", pressed=True).count() == 0

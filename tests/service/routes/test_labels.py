@@ -112,7 +112,6 @@ def test_explanations_tell_the_constants_of_the_scripts() -> None:
     for name, constants in COMPUTED.items():
         for constant, told in constants.items():
             found = re.search(rf"const {constant} = ([\d.]+);", script(name))
-            assert found is not None
             value = float(found[1])
             number = f"{100 * value if '%' in told else value:,g}"
             assert told.format(number) in texts, constant
