@@ -162,8 +162,8 @@ class StatsReader:
         row = self._world.ledger.row(newest) if newest >= 0 else None
         newest_ns = 0 if row is None else int(row["time_ns"])
         total = sum(each.deposits for each in self._world.metrics.inference)
-        # Inferences are counted after they are listed (`Driver._account`), so the count is read
-        # before the lists.
+        # Inferences are counted after they are listed (`Driver._count_inference`), so the count is
+        # read before the lists.
         ordering.fence()
         after = [role["index"] + 1 for role in _roles(status, "inference")]
         records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
