@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 Result = Mapping[str, Any]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, as `rtagent` does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """A parser that takes `--json`, described by the first line of a text."""
-    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser = _Parser(
+        f"rtagent bench {Path(sys.argv[0]).stem}", description=(description or "").splitlines()[0]
+    )
     parser.add_argument("--json", action="store_true")
     return parser
 
