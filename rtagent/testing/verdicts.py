@@ -105,7 +105,8 @@ def _episode_ends(found: Findings) -> Judged:
         return "skip", NOT_REACHED
     if not found.ended:
         return "ok", f"no episode ended within {len(found.steps_s)} steps"
-    told = f"{len(found.ended)} episodes of random actions, {np.mean(found.ended):.1f} ticks each"
+    count, ticks = len(found.ended), np.mean(found.ended)
+    told = f"{count} episode{'s' * (count > 1)} of random actions, {ticks:.1f} ticks each"
     if max(found.ended) == 1:
         return "warn", told, "every episode is over after one tick"
     return "ok", told

@@ -51,6 +51,11 @@ def test_reset_time_says_what_it_costs(ticks: float, expected: str, advice: str)
     assert advice in check.advice
 
 
+def test_episodes_of_random_actions_are_counted() -> None:
+    for ended, told in (([7], "1 episode of"), ([7, 9], "2 episodes of")):
+        assert verdict("episode ends", steps_s=[0.001] * 20, ended=ended).found.startswith(told)
+
+
 @pytest.mark.parametrize(("first", "then", "expected"), [
     ((0, 3, 9), (0, 3, 9), "ok"),
     ((0, 3, 9), (0, 2, 8), "ok"),
