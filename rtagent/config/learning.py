@@ -106,7 +106,7 @@ class LearningConfig(Section):
     that the policy's entropy is target_entropy."""
     target_entropy: float | None = None
     """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
-    minus the number of an action's components."""
+    minus the number of an action's components whose bounds differ."""
     rollout: int = Field(512, ge=2, le=1_000_000)
     """ppo, a2c: decisions of a rollout; each rollout is new, and learned from in order. At most
     half of replay.capacity. If it is not set, 32 for a2c."""

@@ -6,8 +6,10 @@ so that the policy keeps a target entropy (Soft Actor-Critic Algorithms and Appl
 1812.05905).
 
 Densities are those of actions scaled to [-1, 1], so that they do not depend on the environment's
-units. Entropy is rewarded once for each transition, at its successor: with n-step returns the
-decisions in between get no reward for theirs.
+units. They leave out components whose bounds are equal: these would become as random as they can,
+which changes nothing in the world, and leave the others far less than the target entropy. Entropy
+is rewarded once for each transition, at its successor: with n-step returns the decisions in between
+get no reward for theirs.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ class SAC(ActorCriticLearning):
         assert network.temperature is not None
         self._temperature = network.temperature
         self.parts = [*self.parts, network.temperature]
+        self._moving = network.bounds.half.nonzero()[:, 0].to(self.device)
         target = learning.target_entropy
-        self._target_entropy = -float(len(network.bounds.low)) if target is None else target
+        self._target_entropy = -float(len(self._moving)) if target is None else target
 
     def _draw_noise(self, batch: Batch) -> Noise:
         for_actor, for_targets = self._normal(batch), self._normal(batch)
@@ -73,7 +76,11 @@ class SAC(ActorCriticLearning):
 
     def _sample(self, inputs: Inputs, noise: Tensor) -> tuple[Tensor, Tensor]:
         means, deviations = self.network.actor(*inputs).float().chunk(2, dim=1)
-        return squashed_sample(means, deviations, noise)
+        scaled, moving = torch.zeros_like(means), self._moving
+        drawn, densities = squashed_sample(
+            means[:, moving], deviations[:, moving], noise[:, moving]
+        )
+        return scaled.index_copy(1, moving, drawn), densities
 
 
 def squashed_sample(means: Tensor, log_stds: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

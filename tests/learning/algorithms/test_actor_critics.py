@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from benchmarks.learning.local_update import LocalUpdate
+from rtagent.config import PolicyConfig
 from rtagent.learning.algorithms.actor_critic import critics_loss
 from rtagent.learning.algorithms.algorithm import bootstrapped
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.sac import (
     SAC,
     sac_actor_loss,
@@ -23,10 +26,11 @@ from rtagent.learning.algorithms.td3 import td3_targets
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress
 from rtagent.policy import networks
-from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.actor_critic import ActorCritic, build_learned
 
 from .actor_critics import (
     ACTIONS,
+    VECTORS,
     B,
     batch,
     generator,
@@ -117,6 +121,27 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
     # Of two components, the wanted entropy is -2.
     temperature_loss(learned.temperature.logarithm, densities, -2.0, data.weights).backward()
     assert of_temperature is not None
+    torch.testing.assert_close(of_temperature, learned.temperature.logarithm.grad)
+
+
+def test_a_component_whose_bounds_are_equal_has_no_entropy() -> None:
+    """It would become as random as it can, and the other less random than is wanted."""
+    fixed = spaces.Box(np.float32([-2.0, 0.5]), np.float32([2.0, 0.5]))
+    torch.manual_seed(0)
+    learned: Any = build_learned(PolicyConfig(), VECTORS, fixed, learning("sac"))
+    made, data = algorithm_for(learned, learning("sac"), generator()), batch(3)
+    data.actions[:, 1] = 0.5
+    made.compute_gradient(data)
+    of_temperature = learned.temperature.logarithm.grad
+    # Means, then deviations.
+    of_outputs = learned.actor.values.bias.grad.tolist()
+    assert of_outputs[1::2] == [0.0, 0.0]
+    assert 0.0 not in of_outputs[::2]
+    learned.zero_grad()
+    output = learned.actor(data.observations)
+    noise = torch.empty(B, 2).normal_(generator=generator())
+    _, densities = squashed_sample(output[:, :1], output[:, 2:3], noise[:, :1])
+    temperature_loss(learned.temperature.logarithm, densities, -1.0, data.weights).backward()
     torch.testing.assert_close(of_temperature, learned.temperature.logarithm.grad)
 
 
