@@ -300,16 +300,8 @@ def draw(results: Results, figure: Any) -> None:
     _draw_others(results, panels[2])
     for axes, what in zip(panels[1], ("batch", "replay"), strict=False):
         swept = results.where(what=what)
-        if not swept.trials:
-            continue
-        swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
-        other = axes.twinx()
-        figure_of = "samples_per_s" if what == "batch" else "memory_mib"
-        swept.line(other, what, figure_of, color="tab:red", label=figure_of)
-        axes.set(xlabel=what, ylabel="mean return (green)", xscale="log")
-        axes.set_xticks(swept.values(what), swept.values(what))
-        axes.minorticks_off()
-        other.set_ylabel(f"{figure_of} (red)")
+        if swept.trials:
+            _draw_sweep(swept, axes, what)
     for axes in panels.flat:
         axes.grid(alpha=0.3)
     for axes, what in zip(panels.flat, PANELS, strict=True):
@@ -320,6 +312,18 @@ def draw(results: Results, figure: Any) -> None:
         "CartPole at 200 Hz, wall clock, where nothing else is said; intervals over algorithms and "
         "seeds"
     )
+
+
+def _draw_sweep(swept: Results, axes: Any, what: str) -> None:
+    """Return by the size of the batch, or of the replay, and what it costs."""
+    swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
+    other = axes.twinx()
+    figure_of = "samples_per_s" if what == "batch" else "memory_mib"
+    swept.line(other, what, figure_of, color="tab:red", label=figure_of)
+    axes.set(xlabel=what, ylabel="mean return (green)", xscale="log")
+    axes.set_xticks(swept.values(what), swept.values(what))
+    axes.minorticks_off()
+    other.set_ylabel(f"{figure_of} (red)")
 
 
 def _draw_others(results: Results, panels: Any) -> None:

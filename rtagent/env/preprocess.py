@@ -134,12 +134,17 @@ def observer_for(
             return VectorObserver(space.shape, 1 / 255 if space.dtype == np.uint8 else 1.0)
     elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
         return FlattenedObserver(space)
+    raise _refusal(space)
+
+
+def _refusal(space: gym.Space[Any]) -> UserError:
+    """Says which observations could be used."""
     advice = ""
     if isinstance(space, gym.spaces.Box) and len(space.shape) >= 3:
         advice = "; frames are stacked by env.frame_stack, not by a wrapper"
     elif isinstance(space, gym.spaces.Dict):
         advice = "; of a Dict, env.observation_key selects one entry"
-    raise UserError(
+    return UserError(
         f"cannot use observations of {_shown(space)}: expected a picture (H, W), (H, W, 1), "
         f"(H, W, 3) or (3, H, W), a vector, a Discrete of at most {LONGEST_VECTOR}, or a Dict with "
         f"a picture{advice}"

@@ -224,9 +224,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     # The metrics still say what its predecessor was doing when it died.
     context.record.note_doing(Doing.WAITING, round(clock.now() * NANO))
     context.ready()
-    while not context.desired.go and not context.stopping:
-        context.beat()
-        clock.sleep_until(clock.now() + START_POLL_S)
+    _wait_for_start(context)
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
     loop = TickLoop(
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
@@ -262,6 +260,13 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
             context.event("world", news=line)
     ledger.truncate_episode()
     adapter.close()
+
+
+def _wait_for_start(context: WorkerContext[EnvironmentRecord]) -> None:
+    """Wait until every process of the run is ready, or the run ends."""
+    while not context.desired.go and not context.stopping:
+        context.beat()
+        context.clock.sleep_until(context.clock.now() + START_POLL_S)
 
 
 def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule, first_tick: int) -> None:
