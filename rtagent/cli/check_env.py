@@ -12,7 +12,7 @@ from rtagent.cli.options import (
     add_seconds_option,
     config_of,
 )
-from rtagent.cli.output import report, stderr
+from rtagent.cli.output import report, spinner
 from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
 from rtagent.testing import check_realtime
@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
     settings = env.model_dump(
         exclude_unset=True, exclude={"id", "kwargs", "step_limit_s", "reset_limit_s"}
     )
-    with stderr().status(f"checking {env_id}") as line:
+    with spinner(f"checking {env_id}") as show_text:
         found = check_realtime(
             env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
             step_limit_s=env.step_limit_s, reset_limit_s=env.reset_limit_s, settings=settings,
-            progress=lambda call: line.update(f"checking {env_id}: {call}"),
+            progress=lambda call: show_text(f"checking {env_id}: {call}"),
         )
     report(args, found.as_dict(), lambda _: show(found.checks))
     return 0 if found.ok else EXIT_FAILED

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import add_json_option, config_of
-from rtagent.cli.output import own_stdout, plain_table, progress_bar, report, stderr, stdout
+from rtagent.cli.output import own_stdout, plain_table, progress_bar, report, spinner, stdout
 from rtagent.errors import UserError
 from rtagent.evaluation.export import FORMATS, export
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
@@ -94,7 +94,7 @@ def _export_policy(args: argparse.Namespace, out: Path) -> int:
         "network": signature.network, "updates": str(saved.counters.updates),
         "observation": signature.observation, "action": signature.action,
     }
-    with stderr().status(f"exporting to {out}"):
+    with spinner(f"exporting to {out}"):
         difference = export(policy.answering(), policy.blueprint.observation_space, out, about)
     result = {
         "file": str(out.absolute()), "format": FORMATS[out.suffix],

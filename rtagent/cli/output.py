@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
+from rich.text import Text
+
+from rtagent.logs.printable import printable
 
 T = TypeVar("T")
 UNKNOWN = "unknown"
@@ -83,6 +86,13 @@ def stdout() -> Console:
 def stderr() -> Console:
     """The console for progress."""
     return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being done, for a terminal only; gives what changes the text."""
+    with stderr().status(Text(printable(text))) as line:
+        yield lambda other: line.update(Text(printable(other)))
 
 
 def progress_bar(*columns: str | ProgressColumn) -> Progress:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
-from rtagent.cli.output import report, stderr, stdout
+from rtagent.cli.output import report, spinner, stdout
 from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.errors import UserError
 from rtagent.telemetry.process import scalars
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     stream = Stream(daemon, *_recording(daemon, args.save))
     until = math.inf if args.seconds is None else monotonic() + args.seconds
     try:
-        with interrupted_by_stop_signals(), stderr().status("streaming to Rerun; Ctrl-C ends it"):
+        with interrupted_by_stop_signals(), spinner("streaming to Rerun; Ctrl-C ends it"):
             stream.look()
             while (rest := until - monotonic()) > 0.0:
                 sleep(min(PERIOD_S, rest))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rtagent.cli import simulate_run
 from rtagent.cli.options import add_json_option, option
-from rtagent.cli.output import known, plain_table, print_json, stderr, stdout
+from rtagent.cli.output import known, plain_table, print_json, spinner, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
@@ -98,7 +98,7 @@ def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
     given.setdefault("spread", USUAL_SPREAD.get(given.get("distribution", ""), 0.0))
     try:
         config = SimulationConfig(**given, seconds=args.seconds)
-        with stderr().status("simulating ..."):
+        with spinner("simulating ..."):
             figures = simulate(config, np.random.default_rng(args.seed)).figures()
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from rtagent.cli.options import add_config_options, add_json_option, check_seconds
-from rtagent.cli.output import known, own_stdout, plain_table, report, stderr, stdout
+from rtagent.cli.output import known, own_stdout, plain_table, report, spinner, stderr, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
     with catch_stop_signals() as stop, own_stdout():
         with Runtime(config) as runtime:
-            with stderr().status("starting"):
+            with spinner("starting"):
                 wait_ready(runtime, clock, stop)
             outcome = follow(runtime, goal, clock, stop)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)

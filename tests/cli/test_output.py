@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from rtagent.cli import main
-from rtagent.cli.output import rounded
+from rtagent.cli import main, output
+from rtagent.cli.output import rounded, spinner
+from rtagent.logs.printable import printable
 
 LOUD = """
 import os
@@ -44,3 +47,13 @@ def test_what_an_environment_prints_is_not_mixed_into_the_result(
     assert json.loads(out)["ticks"] == 50
     for printed in ("from Python", "from a library"):
         assert printed in err
+
+
+@pytest.mark.parametrize("name", ["a[/x].onnx", "a[red].onnx", "a:smile:.onnx", "a\x1b[2J.onnx"])
+def test_names_beside_a_spinner_are_no_markup(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """An export to a file of such a name ended with a traceback."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(output, "stderr", lambda: console)
+    with spinner(f"exporting to {name}") as change:
+        change(f"exporting to {name}")
+    assert f"exporting to {printable(name)}" in console.file.getvalue()
