@@ -324,7 +324,7 @@ def test_a_socket_that_falls_silent_is_left_and_a_new_one_opened_once_the_daemon
     """As where the machine of the daemon has vanished: no close event is ever seen."""
     page.add_init_script(
         "window.sockets = []; window.WebSocket = class {"
-        " constructor() { sockets.push(this); setTimeout(() => this.onopen(), 10); }"
+        " constructor() { sockets.push(this); setTimeout(() => this.onopen?.(), 10); }"
         " close() { this.left = true; } };"
     )
     page.reload()
