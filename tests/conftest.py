@@ -45,12 +45,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if worker is None:
         return
     root = session.config.rootpath
-    files = sorted((root / "tests").rglob("test_*.py"))
+    files = sorted(file for each in session.config.args for file in Path(each).rglob("test_*.py"))
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in files[first:] + files[:first]:
         # What cannot be imported is told when it is collected.
         with suppress(Exception, pytest.skip.Exception):
-            import_module(".".join(file.relative_to(root).with_suffix("").parts))
+            name = file.resolve().relative_to(root).with_suffix("")
+            import_module(".".join(name.parts))
 
 
 # Thousands of tests are millions of objects, of which none is garbage.
