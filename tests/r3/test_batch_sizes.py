@@ -140,16 +140,24 @@ def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
     assert (first.before, first.after, second.before, second.after) == (128, 64, 64, 32)
 
 
-@pytest.mark.parametrize(
-    ("mode", "failed", "safe"), [("max-p", [128], 64), ("max-p", [64, 128], 32), ("off", [1], 1)],
-    ids=["before the first update", "a late report does not raise it", "one transition at least"],
-)
-def test_the_safe_size_after_a_lack_of_memory(mode: str, failed: list[int], safe: int) -> None:
-    life = Life(mode)
-    for size in failed:
-        life.keeper.note_out_of_memory(life.now_ns, size)
+def test_out_of_memory_before_the_first_update_is_remembered_as_long() -> None:
+    life = Life("max-p")
+    life.keeper.note_out_of_memory(life.now_ns, 128)
     life.update(1.0)
-    assert life.size == safe
+    assert life.size == 64
+
+
+def test_a_late_report_of_lacking_memory_does_not_raise_the_safe_size() -> None:
+    life = Life("max-p")
+    life.keeper.note_out_of_memory(life.now_ns, 64)
+    life.keeper.note_out_of_memory(life.now_ns, 128)
+    assert life.size == 32
+
+
+def test_the_smallest_safe_batch_is_one_transition() -> None:
+    life = Life("off")
+    life.keeper.note_out_of_memory(life.now_ns, 1)
+    assert life.size == 1
 
 
 def test_batch_in_force_bounds_what_an_older_horizon_left() -> None:

@@ -102,18 +102,20 @@ def test_the_bound_is_kept_for_512_samples_after_its_peak() -> None:
     assert state.load().bound == 6
 
 
-@pytest.mark.parametrize(
-    ("usual", "new", "so_many", "bounds"), [(5.0, 15.0, 5, (6, 16)), (15.0, 5.0, 12, (16, 6))],
-    ids=["five slower", "twelve faster"],
-)
-def test_so_many_other_inferences_in_a_row_move_the_bound_and_one_fewer_does_not(
-    usual: float, new: float, so_many: int, bounds: tuple[int, int]
-) -> None:
+def test_five_slower_inferences_in_a_row_raise_the_bound_four_do_not() -> None:
     state = fresh()
-    feed(state, *([usual] * 900), *([new] * (so_many - 1)))
-    assert (state.load().bound, state.load().samples) == (bounds[0], 899 + so_many)
-    feed(state, new)
-    assert (state.load().bound, state.load().samples) == (bounds[1], so_many)
+    feed(state, *([5.0] * 900), *([15.0] * 4))
+    assert (state.load().bound, state.load().samples) == (6, 904)
+    feed(state, 15.0)
+    assert (state.load().bound, state.load().samples) == (16, 5)
+
+
+def test_twelve_faster_inferences_in_a_row_lower_the_bound_at_once() -> None:
+    state = fresh()
+    feed(state, *([15.0] * 900), *([5.0] * 11))
+    assert (state.load().bound, state.load().samples) == (16, 911)
+    feed(state, 5.0)
+    assert (state.load().bound, state.load().samples) == (6, 12)
 
 
 def test_one_usual_inference_between_them_and_there_is_no_step() -> None:
@@ -125,18 +127,30 @@ def test_one_usual_inference_between_them_and_there_is_no_step() -> None:
     assert state.load().samples == 219
 
 
-@pytest.mark.parametrize(
-    ("counts", "more"),
-    [((0, 40), 2), ((1100, 2), 1), ((60, 1, 60), 1)],
-    ids=["not while starting", "above one in five hundred", "one alone is no rate"],
-)
-def test_lateness_is_answered_with_a_spare_tick(counts: tuple[int, ...], more: int) -> None:
-    """Inferences that are in time and late, in turn, and so many late ones more."""
+def test_lateness_above_one_in_five_hundred_is_answered_with_a_spare_tick() -> None:
     state = fresh()
-    for place, count in enumerate(counts):
-        feed(state, *([5.0] * count), late=place % 2 == 1)
+    feed(state, *([5.0] * 1100))
+    feed(state, 5.0, 5.0, late=True)
     assert state.load().bound == 6
-    feed(state, *([5.0] * more), late=True)
+    feed(state, 5.0, late=True)
+    assert state.load().bound == 7
+
+
+def test_lateness_while_starting_is_ignored() -> None:
+    state = fresh()
+    feed(state, *([5.0] * (4 * 6 + 16)), late=True)
+    assert state.load().bound == 6
+    feed(state, 5.0, 5.0, late=True)
+    assert state.load().bound == 7
+
+
+def test_one_late_inference_is_no_rate() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 60))
+    feed(state, 5.0, late=True)
+    feed(state, *([5.0] * 60))
+    assert state.load().bound == 6
+    feed(state, 5.0, late=True)
     assert state.load().bound == 7
 
 

@@ -193,23 +193,16 @@ def test_processes_beyond_the_free_cores_are_given_back(ticks: float, cores: int
     assert model.run(9 * MINUTES) == []
 
 
-@pytest.mark.parametrize(
-    ("ticks", "cores", "waited_s", "soon_s", "enough"),
-    # One process becomes faster when other programs leave it more cores, and two do not.
-    [(4.0, 1, 119.0, 30.0, 4), (5.0, 2, 15 * MINUTES, 10 * MINUTES, 5)],
-    ids=["cores that come free are used", "what did not help is tried again after a while"],
-)
-def test_more_cores(
-    ticks: float, cores: int, waited_s: float, soon_s: float, enough: int
-) -> None:
+def test_what_did_not_help_is_tried_again_after_a_while() -> None:
+    """Two processes do not become faster when other programs leave them more cores."""
     model = Model(
-        lambda at, processes: ticks * max(1.0, processes / (cores if at < 120.0 else 8)),
+        lambda at, processes: 5.0 * max(1.0, processes / (2 if at < 120.0 else 8)),
         Limits(TICK, "adaptive", 8),
     )
-    model.run(waited_s)
+    model.run(15 * MINUTES)
     assert model.processes == 2
-    model.run(soon_s)
-    assert model.processes == enough
+    model.run(10 * MINUTES)
+    assert model.processes == 5
 
 
 def test_a_number_that_was_enough_for_long_was_no_mistake() -> None:
@@ -231,6 +224,17 @@ def test_how_soon_more_are_added() -> None:
         move = scaler.step(float(second), None if second == 100 else measured)
         moves += [] if move is None else [(second, move.after)]
     assert moves == [(56, 5), (67, 10), (111, 14)]
+
+
+def test_cores_that_come_free_are_used() -> None:
+    model = Model(
+        lambda at, processes: 4.0 * max(1.0, processes / (1 if at < 120.0 else 8)),
+        Limits(TICK, "adaptive", 8),
+    )
+    model.run(119.0)
+    assert model.processes == 2
+    model.run(30.0)
+    assert model.processes == 4
 
 
 def test_never_more_than_the_cores() -> None:
