@@ -7,21 +7,16 @@ import json
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from rtagent.cli import Parser
 
 Result = Mapping[str, Any]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, as `rtagent` does."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """A parser that takes `--json`, described by the first line of a text."""
-    parser = _Parser(
+    parser = Parser(
         f"rtagent bench {Path(sys.argv[0]).stem}", description=(description or "").splitlines()[0]
     )
     parser.add_argument("--json", action="store_true")

@@ -67,7 +67,7 @@ COMMANDS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, and what was probably meant; `--help` shows the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -168,7 +168,7 @@ def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]
     Only the parser of the named command has its options; the other modules are not loaded.
     """
     module: Any = None
-    parser = _Parser(prog="rtagent", description="Realtime reinforcement learning.")
+    parser = Parser(prog="rtagent", description="Realtime reinforcement learning.")
     parser.add_argument("--version", action="version", version=f"rtagent {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     parsers: dict[str, argparse.ArgumentParser] = {"": parser}

@@ -169,7 +169,7 @@ class Counts:
 class _Listener(socket.socket):
     """A listening socket that closes what it accepts while too many connections are open.
 
-    They count from here on, so those whose client never ends its handshake, TLS's too, are counted.
+    A connection counts from its beginning, also where the client never ends a handshake.
     """
 
     _accepted: tuple[socket.socket, ...] = ()

@@ -96,7 +96,7 @@ class Learning:
         "Transitions learned from, a repeated one each time, those before a resumed run included.",
         74624, "transitions", "learning_samples_total", names=("Samples learned from",))]
     batch_size: Annotated[int, Figure(
-        "Transitions of the next update; of ppo, which cuts a rollout into equal parts, the most.",
+        "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most.",
         32, "transitions", "learning_batch_transitions",
         names=("Batch size",))]
     loss: Annotated[float | None, Figure(
