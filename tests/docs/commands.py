@@ -30,7 +30,9 @@ PAGES = [
 BLOCK = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^\1```")
 FOREIGN = {"docker", "ssh", "systemctl", "cp", "export", "curl", "python3.11"}
 """Foreign programs, whose arguments are not tested."""
-OWN_SCRIPTS = {"scripts/test", "scripts/check", "scripts/docs", "scripts/wheel", ".ci/run"}
+OWN_SCRIPTS = {
+    "scripts/test", "scripts/check", "scripts/docs", "scripts/wheel", "scripts/debian13", ".ci/run",
+}
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())
              ["project"]["optional-dependencies"])
 
