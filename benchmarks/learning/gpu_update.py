@@ -1,10 +1,10 @@
-"""Updates per second of a large network on a GPU, by a learner and by plain torch.
+"""Updates per second of a network on a GPU, by a learner that is alone and by plain torch.
 
-Our side is a learner's whole update: a second thread sends batches, the GPU computes the gradient,
-Adam updates the weights in the host's memory, and the new weights are sent back. Plain torch keeps
-everything on the GPU, its batch too, with its own choice of kernels. Rounds of both alternate.
-`copies` is the least time of our update: one gradient to the host, and the weights back. This
-benchmark has not run on a GPU yet.
+Our side is a learner's whole update: a second thread sends batches, the GPU computes the gradient
+and steps, every tenth update is stored in the host's memory and published. It runs in float32 and
+in the precision that is the fastest here, which is what `learning.precision = "auto"` takes. Plain
+torch keeps everything on the GPU, its batch too, in float32 with its own choice of kernels (its
+convolutions use TF32, as ours do). Rounds of all sides alternate.
 
     rtagent bench gpu_update [--device cuda] [--width 29] [--batch 64] [--rounds 8] [--json]
 """
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,13 +26,13 @@ from gymnasium import spaces
 
 from benchmarks.command import command_line
 from benchmarks.learning.dqn_sides import NaiveUpdate, random_batch
-from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.errors import UserError
+from rtagent.learning.cuda_graph import tensors_of
 from rtagent.learning.device import Device
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
 
-UPDATES_PER_ROUND = 5
 SPACE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 
@@ -41,46 +42,46 @@ def network_of(width: int) -> torch.nn.Module:
     return networks.build(PolicyConfig(network="resnet", width=width), SPACE, spaces.Discrete(6))
 
 
-def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, float]:
-    """Updates per second of both sides, medians of the rounds; milliseconds of the copies."""
+def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, Any]:
+    """Updates per second of all sides, medians of the rounds; and the precision that is chosen."""
     batch, learning = random_batch(count), LearningConfig(precision="float32")
     ours = SharedUpdate.private(network_of(width), learning, device=device)
+    ours.refresh()
+    chosen = ours.measure_precisions(random_batch, count, lambda: None).chosen
     plain = NaiveUpdate(network_of(width).to(device.device), learning, foreach=None)
-    gradient = torch.from_numpy(device.host_memory(ours.gradient.shape, np.float32)).zero_()
-    computed = device.beside(gradient)
-
-    tensors: dict[str, Any] = {
-        name: each.to(device.device) for name, each in vars(batch).items()
-        if isinstance(each, torch.Tensor)
-    }
-    there = replace(batch, **tensors)
-
-    def copy() -> None:
-        device.fetch(computed, gradient)
-        device.upload(gradient.numpy())
+    there = replace(batch, **{
+        name: each.to(device.device) for name, each in tensors_of(batch).items()
+    })
 
     with ThreadPoolExecutor(1) as sender:
         ahead = [sender.submit(device.send, batch)]
 
-        def step_ours() -> None:
+        def step_ours(precision: Precision) -> None:
             sent = ahead.pop().result()
             ahead.append(sender.submit(device.send, batch))
+            ours.algorithm.precision = precision
             ours.step(sent)
 
         sides: dict[str, Callable[[], object]] = {
-            "ours": step_ours, "plain": lambda: plain.step(there), "copies": copy,
+            "plain": lambda: plain.step(there), "float32": partial(step_ours, "float32"),
+            "auto": partial(step_ours, chosen),
         }
         spent: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(rounds + 1):
             for side, step in sides.items():
                 began = device.now()
-                for _ in range(UPDATES_PER_ROUND):
+                for _ in range(learning.publish_every):
                     step()
                 if turn:  # The first round warms up.
-                    spent[side].append((device.now() - began) / UPDATES_PER_ROUND)
-    ours_s, plain_s, copies_s = (median(spent[side]) for side in sides)
-    return {"ours_per_s": 1 / ours_s, "plain_per_s": 1 / plain_s, "ratio": plain_s / ours_s,
-            "copies_ms": 1e3 * copies_s}
+                    spent[side].append((device.now() - began) / learning.publish_every)
+    return {"precision": chosen, **{f"{side}_per_s": 1 / median(spent[side]) for side in sides}}
+
+
+def name_of(device: Device) -> str:
+    """The device as its maker calls it."""
+    if device.device.type == "cpu":
+        return "the processor"
+    return torch.cuda.get_device_name(device.device)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,11 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     found = measure(device, options.width, options.batch, options.rounds)
     if options.json:
-        print(json.dumps({"device": str(device.device), **found}, indent=2))
-    else:
-        print(f"resnet k={options.width}, B={options.batch} on {device.device}: "
-              f"{found['ours_per_s']:.1f} updates/s, plain torch {found['plain_per_s']:.1f}: "
-              f"{found['ratio']:.2f} times; copies {found['copies_ms']:.1f} ms of each of ours")
+        print(json.dumps({"device": name_of(device), **found}, indent=2))
+        return 0
+    plain = found["plain_per_s"]
+    print(f"resnet k={options.width}, B={options.batch} on {name_of(device)}; "
+          f"plain torch: {plain:.1f} updates/s")
+    for name, side in (("float32", "float32"), (f"auto ({found['precision']})", "auto")):
+        rate = found[f"{side}_per_s"]
+        print(f"  ours, {name}: {rate:.1f} updates/s, {rate / plain:.2f} times")
     return 0
 
 

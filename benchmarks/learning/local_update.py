@@ -56,7 +56,8 @@ class LocalUpdate:
     def step(self, batch: Batch) -> UpdateResult:
         """Compute, check and apply a gradient; then update the target network, if that is due."""
         acting = (self.updates + 1) % self.algorithm.delay == 0
-        loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
+        computed, errors = self.algorithm.compute_gradient(batch, acting=acting)
+        loss = float(computed)
         limit = self._learning.gradient_clip or float("inf")
         norms = [float(nn.utils.clip_grad_norm_(part, limit)) for part in self._parts]
         norm = math.hypot(*norms)

@@ -62,7 +62,7 @@ class Trainer:
     @property
     def progress(self) -> Progress:
         """Progress of learning."""
-        return self._update.state.progress
+        return self._update.progress
 
     @property
     def version(self) -> int:
@@ -120,6 +120,7 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """A copy of the learned state."""
+        self._update.store()
         return take(self._update.state)
 
     def save(self, folder: Path, learner: str) -> Path:

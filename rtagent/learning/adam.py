@@ -82,17 +82,32 @@ class FlatAdam:
         self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
     ) -> None:
         self.copy(old)
-        # The kernel behind torch.optim.Adam(fused=True). The class around it would import torch's
-        # compiler, some 80 MB in every process.
-        torch._fused_adam_(
-            [self._weights], [gradient], [self._mean], [self._square], [],
-            [self._steps.fill_(steps_before + 1)], lr=learning_rate, beta1=BETA1, beta2=BETA2,
-            weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
-        )
+        arrays = self._weights, self._mean, self._square
+        adam_(arrays, gradient, self._steps.fill_(steps_before + 1), learning_rate)
 
     def _addresses(self) -> _Copy:
         arrays = self._weights, self._mean, self._square
         return _Copy(*(each.data_ptr() for each in arrays))
+
+
+def adam_(
+    arrays: tuple[Tensor, Tensor, Tensor], gradient: Tensor, steps: Tensor, learning_rate: float
+) -> None:
+    """One step of Adam, in place, on any device.
+
+    Args:
+        arrays: weights and the running means of the gradient and of its square, each (n,) float32.
+        gradient: (n,) float32.
+        steps: () float32, t: the number of steps, this one included.
+        learning_rate: alpha.
+    """
+    weights, mean, square = arrays
+    # The kernel behind torch.optim.Adam(fused=True). The class around it would import torch's
+    # compiler, some 80 MB in every process.
+    torch._fused_adam_(
+        [weights], [gradient], [mean], [square], [], [steps], lr=learning_rate, beta1=BETA1,
+        beta2=BETA2, weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
+    )
 
 
 def clip_(gradient: Tensor, limit: float) -> float:

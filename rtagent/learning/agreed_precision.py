@@ -36,7 +36,7 @@ class AgreedPrecision:
         if chosen and self._is_auto():
             algorithm.precision = LEARNING_PRECISIONS[chosen - 1]
         self._context.record.precision = 1 + LEARNING_PRECISIONS.index(algorithm.precision)
-        self.note_scale(loss_scale_of(self._update.state.progress))
+        self.note_scale(loss_scale_of(self._update.progress))
 
     def agree(self, size: int) -> None:
         """Before the first update: measure which precision is fastest, unless another learner has.

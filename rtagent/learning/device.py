@@ -1,24 +1,22 @@
 """Where a learner computes: on the processor, or on a GPU.
 
 All learners share their state in the host's memory (`memory/learner_state.py`), wherever they
-compute. A learner on a GPU has its networks there: the weights are copied there in one piece, the
-gradient is copied back in one piece, and Adam steps on the host. On the processor nothing is
-copied: each method returns what it was given.
+compute. What a learner on a GPU keeps there: `device_optimizer.py`.
 
 Why it is correct. `Device.of` initialises CUDA, so it happens in the learner's own process, long
 after the fork. A batch is copied on a stream of its own, while the passes of the batch before run,
 and the thread that sends it waits until the copy is done: no stream has to wait for another, and
 the host memory may be filled again. The allocator may give the copying stream the memory of a
-dropped batch while other streams still read it; but an update ends with its gradient on the host,
-so after everything that it has begun, and only then drops its batch. After an update that failed,
-what may still be read is thrown away.
+dropped batch while other streams still read it; but an update ends with its loss and its norm on
+the host, so after everything that reads its batch, and only then drops it. After an update that
+failed, what may still be read is thrown away.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +27,6 @@ from torch import Tensor
 
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch
-from rtagent.memory.array_buffer import Floats
 from rtagent.policy.device import usable_device
 
 Copying = Callable[[], AbstractContextManager[object]]
@@ -77,24 +74,27 @@ class Device:
         pinned = torch.empty(count, dtype=torch.uint8, pin_memory=True).numpy()
         return pinned.view(dtype).reshape(shape)
 
-    def beside(self, values: Tensor) -> Tensor:
-        """An uninitialised tensor on the device like one on the host; on the processor, that one.
+    def pin(self, memory: memoryview) -> None:
+        """Have the GPU copy straight to and from this shared memory, if the system lets it.
 
-        `fetch` copies it back.
+        Without this a copy takes several times as long, for it goes through a buffer of the driver.
         """
-        return torch.empty_like(values, device=self.device) if self.apart else values
+        if self.device.type != "cuda":
+            return
+        begin = np.frombuffer(memory, np.uint8).ctypes.data
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        if int(runtime.cudaHostRegister(begin, memory.nbytes, 0)):
+            # CUDA would tell the next operation of this failure.
+            with suppress(RuntimeError):
+                torch.zeros(1, device=self.device)
 
-    # ---- copies, which are done when a call returns
+    # ---- copies
 
-    def upload(self, values: Floats) -> Tensor:
-        """Copy values of the host to the device."""
-        host = torch.from_numpy(values)
-        return host.to(self.device, copy=True) if self.apart else host
-
-    def fetch(self, values: Tensor, out: Tensor) -> None:
-        """Copy what `beside` gave back into the host's tensor that it was made for."""
-        if self.apart:
-            out.copy_(values)
+    def copy(self, *pairs: tuple[Tensor, Tensor]) -> None:
+        """Copy the second tensor of each pair into the first; all are done when this returns."""
+        for to, source in pairs:
+            to.copy_(source, non_blocking=True)
+        self.wait()
 
     def send(self, batch: Batch) -> Batch:
         """Copy a batch to the device, unless it is there.
@@ -120,6 +120,11 @@ class Device:
         return replace(batch, **sent, sent=True)
 
     # ---- time and random numbers
+
+    def wait(self) -> None:
+        """Sleep until all work that this thread has begun on a GPU is done."""
+        if self.device.type == "cuda":
+            _await(torch.cuda.current_stream(self.device))
 
     def now(self) -> float:
         """A time in seconds, taken when all work on the device is done.
@@ -150,9 +155,13 @@ def _view(values: Tensor) -> tuple[Tensor, Tensor]:
 def _copied_on(stream: torch.cuda.Stream) -> Iterator[None]:
     with torch.cuda.stream(stream):
         yield
-        # A blocking event sleeps until it has happened; to wait for the stream itself would spin.
-        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        done.record(stream)
+    _await(stream)
+
+
+def _await(stream: torch.cuda.Stream) -> None:
+    # A blocking event sleeps until it has happened; to wait for the stream itself would spin.
+    done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    done.record(stream)
     done.synchronize()
 
 

@@ -91,7 +91,7 @@ class Learner:
         network = build_network(config, context.blueprint).to(device.device)
         algorithm = algorithm_for(network, config.learning, self._generator())
         self._update = SharedUpdate(
-            algorithm, world.learner, world.weights, config.learning, device
+            algorithm, world.learner, world.weights, config.learning, device, context.event
         )
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._memory = BatchMemory(self._measure_batch)
@@ -338,8 +338,10 @@ class Learner:
             record.dropped += 1
             return
         update.learning = self._learning
-        after = update.apply(gradient)
+        lost = update.lost
+        after = update.apply(gradient, alone=len(context.desired.learner_ring) == 1)
         record.applied += 1
+        record.dropped += update.lost - lost
         record.staleness_sum += stale
         record.staleness_max = max(stale, record.staleness_max)
         record.loss = gradient.loss

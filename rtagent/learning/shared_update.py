@@ -3,7 +3,8 @@
 All learners work on one set of weights, one Adam and one target network, in shared memory
 (`memory/learner_state.py`). A gradient is computed on a private copy of the weights. Its staleness
 is the number of updates that others have applied since that copy was made. `SharedUpdate.private`
-and `step` do the same for a single learner in private memory.
+and `step` do the same for a single learner in private memory. Where weights and moments are while
+they change: `optimizer.py`.
 
 An actor may be updated only once in several updates of its critics. The shared state says whether
 its update is due. That is looked up twice: when a gradient is computed, for without the actor that
@@ -17,17 +18,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, Precision
 from rtagent.learning import state as states
-from rtagent.learning.adam import FlatAdam, clip_
+from rtagent.learning.adam import clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.cuda_graph import GraphedCompute, gpu_recorder
 from rtagent.learning.device import HOST, Device
+from rtagent.learning.device_optimizer import STORE_EVERY, DeviceOptimizer
 from rtagent.learning.flat import FlatNetwork
+from rtagent.learning.optimizer import HostOptimizer, Optimizer
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
     LossScale,
@@ -37,7 +40,6 @@ from rtagent.learning.precision import (
     is_usable,
 )
 from rtagent.learning.replay.batch import Batch
-from rtagent.memory.array_buffer import Floats
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy.networks import flattened
@@ -90,30 +92,38 @@ class SharedUpdate:
         weights: the buffers in which weights are published for inference.
         learning: step size, clipping, target network, how often to publish.
         device: where the algorithm's networks are.
+        event: sends an event: event(kind, **details).
 
     Attributes:
         learning: may be replaced when settings change.
-        gradient: (parameters,) the gradient that was computed last, clipped.
+        gradient: (parameters,) the gradient that was computed last, clipped; on the device.
     """
 
     def __init__(
         self, algorithm: Algorithm, state: LearnerState, weights: WeightBuffers,
         learning: LearningConfig, device: Device = HOST,
+        event: Callable[..., object] = lambda kind, **details: None,
     ) -> None:
         self.algorithm, self.state, self.weights = algorithm, state, weights
         self.learning, self._device = learning, device
         self._network = FlatNetwork(algorithm.network)
-        self._target = FlatNetwork(algorithm.target)
-        self._copy, gradient = (
-            device.host_memory((self._network.size,), np.float32) for _ in range(2)
-        )
-        self.gradient = torch.from_numpy(gradient).zero_()
-        self._computed = device.beside(self.gradient)
-        self._target_number = 0
-        self._read = Progress()
+        self.gradient = torch.zeros(self._network.size, device=device.device)
         self._parts = list(_slices(algorithm.parts))
         self._acting = self._parts[0]
-        self._adams = [[FlatAdam(each, part) for part in self._parts] for each in state.copies]
+        given = state, self._network, FlatNetwork(algorithm.target), self._parts
+        self._optimizer: Optimizer
+        if device.apart:
+            self._optimizer = DeviceOptimizer(*given, device)
+            device.pin(weights.payload)
+        else:
+            self._optimizer = HostOptimizer(*given)
+        self._graphed: GraphedCompute | None = None
+        if device.device.type == "cuda":
+            self._graphed = GraphedCompute(
+                self._compute_gradient, gpu_recorder(algorithm.generator),
+                lambda reason: event("cuda_graph_refused", reason=reason),
+            )
+        self._read = Progress()
 
     @classmethod
     def private(
@@ -140,13 +150,13 @@ class SharedUpdate:
         """Make one whole update of a single learner.
 
         Returns:
-            The gradient. It was applied if it is finite; the new weights are in `state.current`,
-            and in the network after `refresh`.
+            The gradient. It was applied if it is finite; the new weights are in the network after
+            `refresh`, and in `state.current` after `store`.
         """
         self.refresh()
-        gradient = self.compute(batch, self.state.progress.updates)
+        gradient = self.compute(batch, self.progress.updates)
         if gradient.finite:
-            self.apply(gradient)
+            self.apply(gradient, alone=True)
         elif gradient.overflowed:
             self.lower_scale(gradient)
         return gradient
@@ -159,17 +169,9 @@ class SharedUpdate:
         Returns:
             The progress of the weights; None if others wrote so fast that no whole copy was read.
         """
-        progress = self.state.read_weights(self._copy)
-        if progress is None:
-            return None
-        self._network.load(self._device.upload(self._copy))
-        if self.state.target_number != self._target_number:
-            number = self.state.read_target(self._copy)
-            if number is None:
-                return None
-            self._target.load(self._device.upload(self._copy))
-            self._target_number = number
-        self._read = progress
+        progress = self._optimizer.load()
+        if progress is not None:
+            self._read = progress
         return progress
 
     @property
@@ -189,12 +191,22 @@ class SharedUpdate:
         scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
         algorithm.loss_scale = 1.0 if scale is None else scale.value
         batch = self._device.send(batch)
-        loss, errors = algorithm.compute_gradient(batch, acting=acting)
-        self._network.gradient_into(self._computed, 1.0 / algorithm.loss_scale)
-        self._device.fetch(self._computed, self.gradient)
+        if self._graphed is None:
+            loss, errors = self._compute_gradient(batch, acting)
+        else:
+            key = algorithm.precision, algorithm.loss_scale
+            loss, errors = self._graphed(batch, acting, key)
+        self._device.wait()
         norms = [clip_(self.gradient[part], self.learning.gradient_clip) for part in self._parts]
         norm = math.hypot(*norms)
-        return Gradient(loss, norm, errors, updates, len(batch.actions), acting, scale)
+        return Gradient(float(loss), norm, errors, updates, len(batch.actions), acting, scale)
+
+    def _compute_gradient(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
+        """Put the gradient of a batch into `gradient`; returns what the algorithm does."""
+        algorithm = self.algorithm
+        loss, errors = algorithm.compute_gradient(batch, acting=acting)
+        self._network.gradient_into(self.gradient, 1.0 / algorithm.loss_scale)
+        return loss, errors
 
     def measure_precisions(
         self, batch_of: Callable[[int], Batch], batch_size: int, beat: Callable[[], object]
@@ -228,17 +240,31 @@ class SharedUpdate:
 
     # ---- under the apply lock
 
+    @property
+    def progress(self) -> Progress:
+        """How far learning is, updates that are not stored yet included."""
+        return self._optimizer.progress
+
+    @property
+    def lost(self) -> int:
+        """Updates that this learner has applied, and that are not in what all have learned."""
+        return self._optimizer.lost
+
     def staleness(self, gradient: Gradient) -> int:
         """Updates that were applied since the gradient's weights were read."""
-        return self.state.progress.updates - gradient.updates
+        return self.progress.updates - gradient.updates
 
-    def apply(self, gradient: Gradient) -> Progress:
+    def apply(self, gradient: Gradient, *, alone: bool = False) -> Progress:
         """Apply a gradient to the shared weights; update the target and publish if that is due.
+
+        Args:
+            gradient: that was computed last.
+            alone: whether no other learner takes turns; then a GPU need not store every update.
 
         Returns:
             The progress after the update.
         """
-        state, before = self.state, self.state.progress
+        before = self.progress
         delay = self.algorithm.delay
         actor_steps = before.actor_steps
         follows = delay > 1 and gradient.acting and self._acting_is_due(before)
@@ -252,20 +278,15 @@ class SharedUpdate:
             before.updates + 1, before.steps + 1, before.samples + gradient.samples, actor_steps,
             scale.exponent, scale.stable,
         )
-        index, rate = state.begin(), self.learning.learning_rate
-        copies = zip(self._parts, self._adams[index], self._adams[1 - index], strict=True)
-        for part, adam, old in copies:
-            if delay == 1 or part is not self._acting:
-                adam.step(old, self.gradient[part], before.steps, rate)
-            elif follows:
-                adam.step(old, self.gradient[part], before.actor_steps // delay, rate)
-            else:
-                adam.copy(old)
-        self._network.statistics_into(torch.from_numpy(state.copies[index].weights))
-        state.commit(after)
+        steps: list[int | None] = [before.steps for _ in self._parts]
+        if delay > 1:
+            steps[0] = before.actor_steps // delay if follows else None
+        self._optimizer.step(steps, self.gradient, self.learning.learning_rate, after)
         self._update_target(after.updates)
         if after.updates % self.learning.publish_every == 0:
             self.publish()
+        elif not alone or after.updates % STORE_EVERY == 0:
+            self.store()
         return after
 
     def lower_scale(self, gradient: Gradient) -> LossScale:
@@ -274,27 +295,32 @@ class SharedUpdate:
         Returns:
             The scale in force.
         """
-        state, before = self.state, self.state.progress
+        before = self.progress
         scale = loss_scale_of(before)
         if gradient.scale is not None and gradient.scale.exponent == scale.exponent:
             scale = scale.after(overflowed=True)
-            old, index = state.current, state.begin()
-            state.copies[index].copy_from(old)
             exponent, stable = scale.exponent, scale.stable
-            state.commit(replace(before, scale_exponent=exponent, scale_stable=stable))
+            self._optimizer.note(replace(before, scale_exponent=exponent, scale_stable=stable))
         return scale
 
+    def store(self) -> None:
+        """Write all updates to the state that all learners share."""
+        self._optimizer.store()
+
     def publish(self) -> None:
-        """Publish the current weights for inference."""
+        """Store all updates, and publish the current weights for inference."""
+        self.store()
         info = self.weights.info()
         version = 1 if info is None else info.version + 1
-        acting = self.state.current.weights[self._acting]
-        self.weights.publish(acting, WeightsInfo(version, self.state.progress.updates))
+        self.weights.publish_by(
+            partial(self._optimizer.write, self._acting),
+            WeightsInfo(version, self.progress.updates),
+        )
 
     def publish_if_newer(self) -> None:
         """Publish the current weights, unless they are published."""
         info = self.weights.info()
-        if info is None or info.updates != self.state.progress.updates:
+        if info is None or info.updates != self.progress.updates:
             self.publish()
 
     def _acting_is_due(self, progress: Progress) -> bool:
@@ -307,15 +333,10 @@ class SharedUpdate:
         It is due by the updates that the target has seen. So if a learner is killed between the
         update of the weights and this one, the next learner makes up for it.
         """
-        tau, state = self.algorithm.target_tau, self.state
+        tau = self.algorithm.target_tau
         period = self.learning.target_period if tau is None else self.algorithm.delay
-        if updates // period == state.target_updates // period:
-            return
-        if tau is None:
-            np.copyto(state.begin_target(), state.current.weights)
-        else:
-            soft_update(state.target, state.current.weights, tau, state.begin_target())
-        state.commit_target(updates)
+        if updates // period != self._optimizer.target_updates // period:
+            self._optimizer.update_target(tau, updates)
 
 
 def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
@@ -330,8 +351,3 @@ def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
 def loss_scale_of(progress: Progress) -> LossScale:
     """The loss scale in the progress of a state."""
     return LossScale(progress.scale_exponent, progress.scale_stable)
-
-
-def soft_update(target: Floats, online: Floats, tau: float, out: Floats) -> None:
-    """out = target + tau (online - target), each (n,) float32 (Lillicrap et al., 2016)."""
-    torch.lerp(torch.from_numpy(target), torch.from_numpy(online), tau, out=torch.from_numpy(out))

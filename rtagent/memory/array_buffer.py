@@ -8,6 +8,7 @@ first array finds what is damaged.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Generic
 
 import numpy as np
@@ -23,6 +24,8 @@ PIECE_VALUES = 65_536
 _HEADERS_AT = 64
 
 Floats = npt.NDArray[np.float32]
+Copying = Callable[[Floats], int]
+"""Copies an array from shared memory or into it; returns the `checksum` of the copy's values."""
 
 
 class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
@@ -37,6 +40,7 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         copies: number of copies of all arrays.
 
     Attributes:
+        payload: the memory of all arrays.
         copies: the arrays of each copy; `begin` and `current` say which copy to fill or to use.
     """
 
@@ -49,7 +53,7 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         headers_end = _HEADERS_AT + copies * self._layout.size
         self._headers = control[_HEADERS_AT:headers_end]
         self._checksums = np.frombuffer(control, "<u8", copies, headers_end)
-        stride = _stride(values)
+        self.payload, stride = payload, _stride(values)
         self.copies: list[list[Floats]] = [
             [
                 np.frombuffer(payload, np.float32, values, (copy * arrays + each) * stride)
@@ -68,11 +72,18 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         """Of the newest publication: for the writer."""
         return self._header(self.current)
 
-    def commit(self, header: Record) -> None:
-        """Publish the copy that `begin` gave. Only the writer."""
+    def commit(self, header: Record, total: int | None = None) -> None:
+        """Publish the copy that `begin` gave. Only the writer.
+
+        Args:
+            header: what it says about itself.
+            total: the `checksum` of its first array, if the writer has it.
+        """
         copy = (self.number + 1) % len(self.copies)
+        if total is None:
+            total = checksum(self.copies[copy][0])
         self._layout.store(self._headers, copy * self._layout.size, header)
-        self._checksums[copy] = checksum(self.copies[copy][0], *self._layout.values(header))
+        self._checksums[copy] = self._with_header(total, header)
         self.finish()
 
     def info(self) -> Record | None:
@@ -88,11 +99,15 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         Returns:
             Its header; None if nothing is published or each attempt was lapped.
         """
+        return self.read_with(into(out))
+
+    def read_with(self, copying: Copying) -> Record | None:
+        """As `read`, with a copy of any kind."""
 
         def copied(copy: int) -> Record | None:
             header, wanted = self._header(copy), self._checksums[copy]
-            np.copyto(out, self.copies[copy][0])
-            return header if checksum(out, *self._layout.values(header)) == wanted else None
+            total = copying(self.copies[copy][0])
+            return header if self._with_header(total, header) == wanted else None
 
         return self.read_by(copied)
 
@@ -112,11 +127,16 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         header, wanted = self._header(copy), int(self._checksums[copy])
         if self.lapped(number):
             return None
-        rest = wanted - checksum(out[:0], *self._layout.values(header))
+        rest = wanted - self._with_header(0, header)
         return Reading(self, number, header, rest, self.copies[copy][0], out)
 
     def _header(self, copy: int) -> Record:
         return self._layout.load(self._headers, copy * self._layout.size)
+
+    def _with_header(self, total: int, header: Record) -> int:
+        """The checksum of a header together with the array whose checksum is `total`."""
+        numbers = np.array(self._layout.values(header), np.int64)
+        return (total + (zlib.crc32(numbers.tobytes()) << 32)) % 2**64
 
 
 class Reading(Generic[Record]):
@@ -154,17 +174,25 @@ class Reading(Generic[Record]):
         return self.complete
 
 
-def checksum(values: Floats, *header: int) -> int:
-    """A checksum at memory speed; finds a torn copy, or one with another publication's header.
+def into(out: Floats) -> Copying:
+    """A copy into an array (values,) of the host."""
+
+    def copying(values: Floats) -> int:
+        np.copyto(out, values)
+        return checksum(out)
+
+    return copying
+
+
+def checksum(values: Floats) -> int:
+    """A checksum at memory speed, which finds a torn copy.
 
     Args:
         values: (n,), without gaps; their bits are added modulo 2**64, two values at a time.
-        header: numbers that go with them; their CRC32 is added in the upper half.
     """
     paired = len(values) // 2 * 2
     total = int(values[:paired].view(np.uint64).sum())
-    total += int(values[paired:].view(np.uint32).sum())
-    return (total + (zlib.crc32(np.array(header, np.int64).tobytes()) << 32)) % 2**64
+    return (total + int(values[paired:].view(np.uint32).sum())) % 2**64
 
 
 def _stride(values: int) -> int:

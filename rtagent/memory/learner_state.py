@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Floats
+from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Copying, Floats
 from rtagent.memory.records import SharedRecord
 
 FIRST_EXPONENT = 16
@@ -91,6 +91,7 @@ class LearnerState:
         parameters: number of values.
 
     Attributes:
+        payload: the memory of all arrays.
         copies: both copies; `begin` gives the index of the one to fill.
         checkpoints: how many have been written.
         precision: of all learners' computations, where that was measured. Writer: the learner that
@@ -101,7 +102,8 @@ class LearnerState:
         self.checkpoints = CheckpointRecord(buffer)
         self.precision = PrecisionRecord(buffer[CheckpointRecord.size() :])
         # The words of both lie on the first page, which is there also where nobody learns.
-        second, payload = _CONTROL_AT + CONTROL_BYTES, buffer[_PAYLOAD_AT:]
+        second = _CONTROL_AT + CONTROL_BYTES
+        self.payload = payload = buffer[_PAYLOAD_AT:]
         self._state = ArrayDoubleBuffer(
             buffer[_CONTROL_AT:second], payload, Progress, parameters, arrays=3
         )
@@ -147,9 +149,9 @@ class LearnerState:
         """The index of the other copy, to be filled; then `commit`."""
         return self._state.begin()
 
-    def commit(self, progress: Progress) -> None:
-        """Make the copy that `begin` gave the current one."""
-        self._state.commit(progress)
+    def commit(self, progress: Progress, total: int | None = None) -> None:
+        """Make the copy that `begin` gave the current one; `total` as in `ArrayDoubleBuffer`."""
+        self._state.commit(progress, total)
 
     @property
     def target(self) -> Floats:
@@ -160,21 +162,20 @@ class LearnerState:
         """The other copy of the target network, to be filled; then `commit_target`."""
         return self._target.copies[self._target.begin()][0]
 
-    def commit_target(self, updates: int) -> None:
-        """Make the copy that `begin_target` gave the current one."""
-        self._target.commit(Progress(updates))
+    def commit_target(self, updates: int, total: int | None = None) -> None:
+        """Make the copy that `begin_target` gave the current one; `total` as in `commit`."""
+        self._target.commit(Progress(updates), total)
 
     # ---- by any process
 
-    def read_weights(self, out: Floats) -> Progress | None:
-        """Copy the current weights into `out`, (parameters,), which is undefined after None.
+    def read_weights(self, copying: Copying) -> Progress | None:
+        """Copy the current weights (parameters,); the copy is undefined after None.
 
         Returns:
             How far they are; None if there are none, or if each attempt was lapped.
         """
-        return self._state.read(out)
+        return self._state.read_with(copying)
 
-    def read_target(self, out: Floats) -> int | None:
-        """Copy the current target network, as `read_weights` does; its number, or a lower one."""
-        number = self.target_number
-        return None if self._target.read(out) is None else number
+    def read_target(self, copying: Copying) -> Progress | None:
+        """Copy the current target network, as `read_weights` does; the updates it has seen."""
+        return self._target.read_with(copying)

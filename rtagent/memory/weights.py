@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Floats
+from rtagent.memory.array_buffer import (
+    CONTROL_BYTES,
+    ArrayDoubleBuffer,
+    Copying,
+    Floats,
+    into,
+)
 
 BUFFERS = 3
 
@@ -47,5 +51,9 @@ class WeightBuffers(ArrayDoubleBuffer[WeightsInfo]):
 
     def publish(self, values: Floats, info: WeightsInfo) -> None:
         """Publish new weights. Only the learner whose turn it is."""
-        np.copyto(self.copies[self.begin()][0], values)
-        self.commit(info)
+        self.publish_by(lambda out: into(out)(values), info)
+
+    def publish_by(self, filling: Copying, info: WeightsInfo) -> None:
+        """As `publish`; `filling` writes the weights into the array that it is given."""
+        total = filling(self.copies[self.begin()][0])
+        self.commit(info, total)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning import adam
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.device import HOST, Device
 from rtagent.learning.replay.sequences import SequenceBatch, blank
@@ -33,6 +34,14 @@ class FakeStream:
     def __call__(self) -> Iterator[None]:
         yield
         self.done += 1
+
+
+@pytest.fixture(autouse=True)
+def same_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam as torch has it on every device, for the compiled one rounds differently; and no
+    convolutions in TF32, which has 10 bits of a float32's 23."""
+    monkeypatch.setattr(adam, "_ADAM", None)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -71,8 +80,9 @@ def test_updates_are_those_of_the_processor(case: str, apart: Device) -> None:
         found = [each.step(batch(case, seed)) for each in (here, there)]
         assert [each.updates for each in found] == [seed, seed]
         close(found[1].loss, found[0].loss, apart)
-        close(there.gradient.numpy(), here.gradient.numpy(), apart)
+        close(there.gradient.cpu(), here.gradient, apart)
         close(found[1].errors.cpu(), found[0].errors.cpu(), apart)
+    there.store()
     close(there.state.current.weights, here.state.current.weights, apart)
 
 
@@ -131,12 +141,9 @@ def test_a_batch_of_sequences_is_copied_once(apart: Device) -> None:
 
 
 def test_the_processor_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, values = batch("dqn"), np.zeros(3, np.float32)
+    made = batch("dqn")
     assert Device.of(LearningConfig()) is HOST
     assert HOST.send(made) is made
-    assert HOST.upload(values).data_ptr() == values.ctypes.data
-    gradient = torch.zeros(3)
-    assert HOST.beside(gradient) is gradient
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert Device.of(LearningConfig(device="auto")) is HOST
 

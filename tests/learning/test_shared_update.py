@@ -13,8 +13,9 @@ from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.optimizer import soft_update
 from rtagent.learning.replay.batch import Batch
-from rtagent.learning.shared_update import SharedUpdate, soft_update
+from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy import networks

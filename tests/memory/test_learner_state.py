@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.memory.arena import PAGE
+from rtagent.memory.array_buffer import into
 from rtagent.memory.learner_state import LearnerState, Progress
 
 N = 5000
@@ -28,8 +29,8 @@ def put(state: LearnerState, value: float, progress: Progress) -> None:
 def test_there_is_none_at_first(buffer: memoryview) -> None:
     state = LearnerState(buffer, N)
     assert state.number == state.target_number == 0
-    assert state.read_weights(np.empty(N, np.float32)) is None
-    assert state.read_target(np.empty(N, np.float32)) is None
+    assert state.read_weights(into(np.empty(N, np.float32))) is None
+    assert state.read_target(into(np.empty(N, np.float32))) is None
 
 
 def test_the_newest_is_read(buffer: memoryview) -> None:
@@ -37,7 +38,7 @@ def test_the_newest_is_read(buffer: memoryview) -> None:
     for number in range(5):
         wanted = Progress(10 + number, number, 32 * number, 2 * (number // 2))
         put(state, number, wanted)
-        assert LearnerState(buffer, N).read_weights(out) == wanted
+        assert LearnerState(buffer, N).read_weights(into(out)) == wanted
         assert (out == number).all()
         assert state.number == number + 1
         assert (state.current.mean == number).all()
@@ -48,7 +49,7 @@ def test_a_copy_begun_and_not_committed_changes_nothing(buffer: memoryview) -> N
     put(state, 1.0, Progress(1))
     put(state, 2.0, Progress(2))
     state.copies[state.begin()].weights[:] = 99.0
-    assert LearnerState(buffer, N).read_weights(out) == Progress(2)
+    assert LearnerState(buffer, N).read_weights(into(out)) == Progress(2)
     assert (out == 2.0).all()
     put(state, 3.0, Progress(3))
     assert state.progress == Progress(3)
@@ -61,8 +62,9 @@ def test_the_target_is_versioned_by_itself(buffer: memoryview) -> None:
     for number in range(3):
         state.begin_target()[:] = number
         state.commit_target(100 * number)
-        assert state.read_target(out) == number + 1
+        assert state.read_target(into(out)) == Progress(100 * number)
         assert (out == number).all()
+        assert state.target_number == number + 1
         assert (state.target == number).all()
         assert state.target_updates == 100 * number
     assert state.number == 2

@@ -112,6 +112,7 @@ def test_checksum_of_nan_and_of_zero() -> None:
     assert checksum(np.zeros(5, np.float32)) == 0
 
 
-def test_checksum_sees_the_header() -> None:
-    found = {checksum(pattern(3), *header) for header in ((1, 2, 3), (1, 3, 2), (2, 2, 3), ())}
+def test_checksum_sees_the_header(buffers: WeightBuffers) -> None:
+    headers = WeightsInfo(1, 2), WeightsInfo(2, 1), WeightsInfo(2, 2), WeightsInfo(0, 0)
+    found = {buffers._with_header(checksum(pattern(3)), header) for header in headers}
     assert len(found) == 4

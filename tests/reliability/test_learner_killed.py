@@ -23,6 +23,7 @@ import pytest
 from rtagent import Runtime
 from rtagent.clock import NANO
 from rtagent.memory.arena import Arena
+from rtagent.memory.array_buffer import into
 from rtagent.memory.weights import BUFFERS
 from rtagent.memory.world import World
 from rtagent.supervisor.children import is_stopped
@@ -77,7 +78,7 @@ class Readers:
             if info is not None:
                 _compare(published, info.version, flat)
                 self._words[2 * _SLOTS + which] += 1
-            progress = self._world.learner.read_weights(flat)
+            progress = self._world.learner.read_weights(into(flat))
             if progress is not None:
                 _compare(learned, progress.updates, flat)
 

@@ -50,7 +50,7 @@ class ActorCriticLearning(Placeable):
         super().__init__(network, learning)
         self.parts = [network.actor, network.critics]
         self.target_tau = learning.target_tau or TARGET_TAU
-        self._learning, self._generator = learning, generator
+        self._learning, self.generator = learning, generator
         # In a dictionary, so that its layers have the same names as in the network.
         self._fixed = nn.ModuleDict({"critics": without_gradient(network.critics)})
 
@@ -65,7 +65,7 @@ class ActorCriticLearning(Placeable):
         assert isinstance(critics, Critics)
         return critics
 
-    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         # Before the passes, which would draw in any order if each has a thread.
         noise = self._draw_noise(batch)
         targets = self.runner.start("target", partial(self._target_pass, batch, noise))
@@ -78,7 +78,7 @@ class ActorCriticLearning(Placeable):
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         if improved is not None:
             improved()
-        return float(loss.detach()), errors
+        return loss.detach(), errors
 
     def _target_pass(self, batch: Batch, noise: Noise) -> Tensor:
         """Compute the targets; may run in another thread."""
@@ -115,7 +115,7 @@ class ActorCriticLearning(Placeable):
     def _normal(self, batch: Batch, deviation: float = 1.0) -> Tensor:
         """Normal noise in the shape of a batch's actions."""
         noise = torch.empty_like(batch.actions, dtype=torch.float32)
-        return noise.normal_(0.0, deviation, generator=self._generator)
+        return noise.normal_(0.0, deviation, generator=self.generator)
 
 
 def without_gradient(module: nn.Module) -> nn.Module:

@@ -37,10 +37,12 @@ class Algorithm(ABC):
             replaced in its period instead.
         precision: of the passes; float32 for `auto` until the fastest precision was measured.
         loss_scale: factor of the losses, and so of the gradients in the parameters.
+        generator: source of the noise. If None, torch's default generator.
     """
 
     parts: list[nn.Module]
     delay = 1
+    generator: torch.Generator | None = None
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         self.network = channels_last(network)
@@ -53,7 +55,7 @@ class Algorithm(ABC):
         self.loss_scale = 1.0
 
     @abstractmethod
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         """Put the gradient of the batch, times the loss scale, into the network's parameters.
 
         Args:
@@ -61,7 +63,7 @@ class Algorithm(ABC):
             acting: whether the acting part gets a gradient; always True if `delay` is 1.
 
         Returns:
-            The loss, and the error of each sample (B,), not negative.
+            The loss (), and the error of each sample (B,), not negative; without gradient.
         """
 
 
@@ -81,7 +83,7 @@ class Placeable(Algorithm):
         """The networks that compute in a step; a layer has one name in all that have it."""
         return self.network, self.target
 
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         self.network.zero_grad(set_to_none=True)
         try:
             return self._compute(batch, acting)
@@ -89,7 +91,7 @@ class Placeable(Algorithm):
             self.runner.finish()
 
     @abstractmethod
-    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         """As `compute_gradient`, from no gradient on; parts of it may still run afterwards."""
 
 

@@ -68,7 +68,7 @@ class PolicyGradient(Algorithm):
         )
         return replace(batch, log_probabilities=current, advantages=advantages, targets=targets)
 
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         learning = self._learning
         with computing(self.precision, self.device):
             logits = self.network.actor(*batch.inputs).float()
@@ -83,7 +83,7 @@ class PolicyGradient(Algorithm):
         loss = loss - learning.entropy * entropy
         self.network.zero_grad(set_to_none=True)
         (self.loss_scale * loss).backward()
-        return float(loss.detach()), errors.detach().abs()
+        return loss.detach(), errors.detach().abs()
 
     def _in_passes(self, module: torch.nn.Module, inputs: Inputs) -> Tensor:
         parts = zip(*(torch.split(each, PASS) for each in inputs), strict=True)

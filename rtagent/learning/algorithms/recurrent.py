@@ -25,7 +25,7 @@ from rtagent.policy.recurrent import encoded, step
 class RecurrentValueLearning(ValueLearning):
     """As `ValueLearning`, but from a `SequenceBatch`."""
 
-    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, SequenceBatch)
         output = unroll(self.network, batch, self.precision)
         with torch.no_grad():

@@ -32,7 +32,7 @@ class ValueLearning(Placeable):
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
 
-    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         networks = {"target": self.target}
         if self._double:
             networks["successors"] = self.network
@@ -47,7 +47,7 @@ class ValueLearning(Placeable):
 
     def _backward(
         self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
-    ) -> tuple[float, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Compute the gradient of the loss; returns what `_compute` does.
 
         Args:
@@ -63,7 +63,7 @@ class ValueLearning(Placeable):
             values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach()), errors
+        return loss.detach(), errors
 
     def _successor_pass(self, network: nn.Module, batch: Batch) -> Tensor:
         """The outputs for the successors; may run in another thread."""

@@ -1,0 +1,136 @@
+"""Gradients as CUDA graphs: hundreds of operations that the processor begins with one call.
+
+An update of a small network takes a GPU less time than the processor needs to begin its operations
+one by one.
+
+Why it is correct. A graph repeats the operations that were recorded, on the same memory. Weights
+and target change in place. A batch is copied into tensors that belong to the graph. Whatever else
+decides which operations there are, or with which numbers, is part of the key by which a graph is
+found. The graphs share their memory, which is correct because they run one after the other, and
+what one has computed is used before the next one runs. Another thread may send batches meanwhile:
+what is recorded is what the recording stream is given. A computation that cannot be recorded, as
+one that waits for a number from the GPU, is run as it is from then on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rtagent.learning.out_of_memory import is_out_of_memory
+from rtagent.learning.replay.batch import Batch
+
+MOST = 8
+"""Keys that are remembered: R3 tries many batch sizes."""
+
+Outputs = tuple[Tensor, Tensor]
+Compute = Callable[[Batch, bool], Outputs]
+Run = Callable[[], Outputs]
+Recorder = Callable[[Run], tuple[Callable[[], object], Outputs]]
+"""Records a run: what repeats it, and the tensors that it leaves its outputs in."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recorded computation.
+
+    Attributes:
+        repeat: runs it.
+        batch: its inputs.
+        outputs: what it computes.
+    """
+
+    repeat: Callable[[], object]
+    batch: Batch
+    outputs: Outputs
+
+    def run(self, batch: Batch) -> Outputs:
+        """The outputs for a batch; valid until the next run of any recording."""
+        given = tensors_of(batch)
+        for name, own in tensors_of(self.batch).items():
+            own.copy_(given[name])
+        self.repeat()
+        return self.outputs
+
+
+class GraphedCompute:
+    """Runs a computation, from its second time on as a graph.
+
+    Args:
+        compute: of a batch, and whether the acting part gets a gradient.
+        record: makes the graphs.
+        refused: told once why the computation cannot be recorded.
+    """
+
+    def __init__(
+        self, compute: Compute, record: Recorder, refused: Callable[[str], object]
+    ) -> None:
+        self._compute, self._record, self._refused = compute, record, refused
+        self._usable = True
+        self._known: OrderedDict[Hashable, Recording | None] = OrderedDict()
+
+    def __call__(self, batch: Batch, acting: bool, key: Hashable) -> Outputs:
+        """Compute; the key stands for everything else that decides what is computed."""
+        key = (key, acting, *((n, t.shape, t.dtype) for n, t in tensors_of(batch).items()))
+        try:
+            recording = self._recording(batch, acting, key) if self._usable else None
+            return self._compute(batch, acting) if recording is None else recording.run(batch)
+        except Exception as error:
+            if is_out_of_memory(error):
+                self._known.clear()
+            raise
+
+    def _recording(self, batch: Batch, acting: bool, key: Hashable) -> Recording | None:
+        """The recording for a key; None if it has to be computed without."""
+        if key not in self._known:
+            # The first run chooses kernels, and allocates what stays: neither can be recorded.
+            self._known[key] = None
+            if len(self._known) > MOST:
+                self._known.popitem(last=False)
+            return None
+        self._known.move_to_end(key)
+        if self._known[key] is None:
+            own = {name: each.clone() for name, each in tensors_of(batch).items()}
+            inputs = replace(batch, **own)
+            try:
+                recorded = self._record(partial(self._compute, inputs, acting))
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
+                self._usable = False
+                self._known.clear()
+                self._refused(str(error).splitlines()[0])
+                return None
+            repeat, outputs = recorded
+            self._known[key] = Recording(repeat, inputs, outputs)
+        return self._known[key]
+
+
+def gpu_recorder(generator: torch.Generator | None) -> Recorder:
+    """Records CUDA graphs in memory that all of them share.
+
+    Args:
+        generator: of the random numbers that are drawn. If None, torch's default generator.
+    """
+    pool = torch.cuda.graph_pool_handle()
+
+    def record(run: Run) -> tuple[Callable[[], object], Outputs]:
+        graph = torch.cuda.CUDAGraph()
+        if generator is not None:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            outputs = run()
+        return graph.replay, outputs
+
+    return record
+
+
+def tensors_of(batch: Batch) -> dict[str, Any]:
+    """The tensors of a batch, by name."""
+    return {name: each for name, each in vars(batch).items() if isinstance(each, Tensor)}

@@ -1,0 +1,154 @@
+"""When computations are recorded as graphs, and when not; and on a GPU, what the graphs compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rtagent.config import LearningConfig
+from rtagent.learning.cuda_graph import MOST, GraphedCompute, Outputs
+from rtagent.learning.device import Device
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import SharedUpdate
+from tests.learning.test_device import learning_of, network
+from tests.learning.test_precision import batch
+
+
+class Computation:
+    """The sum of a batch's rewards and its negative, recorded as a GPU would record it."""
+
+    def __init__(self) -> None:
+        self.runs = self.recordings = self.repeats = 0
+        self.error: Exception | None = None
+
+    def compute(self, given: Batch, acting: bool) -> Outputs:
+        self.runs += 1
+        return given.rewards.sum(), -given.rewards
+
+    def record(self, run: Callable[[], Outputs]) -> tuple[Callable[[], object], Outputs]:
+        self.recordings += 1
+        if self.error is not None:
+            raise self.error
+        outputs = tuple(torch.empty_like(each) for each in run())
+
+        def repeat() -> None:
+            self.repeats += 1
+            for out, value in zip(outputs, run(), strict=True):
+                out.copy_(value)
+
+        return repeat, (outputs[0], outputs[1])
+
+
+@pytest.fixture
+def computation() -> Computation:
+    return Computation()
+
+
+@pytest.fixture
+def reasons() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def graphed(computation: Computation, reasons: list[str]) -> GraphedCompute:
+    return GraphedCompute(computation.compute, computation.record, reasons.append)
+
+
+def rewarded(*rewards: float) -> Batch:
+    return replace(batch("dqn"), rewards=torch.tensor(rewards))
+
+
+def test_from_the_second_time_on_the_graph_is_run(
+    graphed: GraphedCompute, computation: Computation
+) -> None:
+    for number in range(5):
+        total, negative = graphed(rewarded(number, 1.0), True, "float32")
+        assert float(total) == number + 1.0
+        assert negative.tolist() == [-number, -1.0]
+        assert computation.recordings == min(number, 1)
+        assert computation.repeats == number
+
+
+def test_what_was_given_is_not_what_is_kept(graphed: GraphedCompute) -> None:
+    given = [rewarded(1.0, 2.0) for _ in range(3)]
+    for each in given:
+        graphed(each, True, "float32")
+    given[1].rewards.fill_(9.0)
+    assert float(graphed(rewarded(3.0, 4.0), True, "float32")[0]) == 7.0
+    assert given[2].rewards.tolist() == [1.0, 2.0]
+
+
+def test_whatever_decides_what_is_computed_has_its_own_graph(
+    graphed: GraphedCompute, computation: Computation
+) -> None:
+    cases = [
+        (rewarded(1.0, 2.0), True, "float32"), (rewarded(1.0, 2.0), False, "float32"),
+        (rewarded(1.0, 2.0), True, "bfloat16"), (rewarded(1.0, 2.0, 3.0), True, "float32"),
+    ]
+    for _ in range(2):
+        for case in cases:
+            graphed(*case)
+    assert computation.recordings == len(cases)
+
+
+def test_only_so_many_are_kept(graphed: GraphedCompute, computation: Computation) -> None:
+    for _ in range(3):
+        for size in range(1, MOST + 2):
+            graphed(rewarded(*[1.0] * size), True, "float32")
+    assert computation.recordings == 0
+    for _ in range(2):
+        graphed(rewarded(1.0), True, "float32")
+    assert computation.recordings == 1
+
+
+def test_what_cannot_be_recorded_is_run_without(
+    graphed: GraphedCompute, computation: Computation, reasons: list[str]
+) -> None:
+    computation.error = RuntimeError("operation not permitted when stream is capturing\nmore")
+    for _ in range(4):
+        assert float(graphed(rewarded(1.0, 2.0), True, "float32")[0]) == 3.0
+    assert computation.recordings == 1
+    assert reasons == ["operation not permitted when stream is capturing"]
+
+
+def test_without_memory_all_graphs_are_given_up(
+    graphed: GraphedCompute, computation: Computation, reasons: list[str]
+) -> None:
+    for _ in range(2):
+        graphed(rewarded(1.0), True, "float32")
+    computation.error = torch.OutOfMemoryError("CUDA out of memory")
+    graphed(rewarded(1.0, 2.0), True, "float32")
+    with pytest.raises(torch.OutOfMemoryError):
+        graphed(rewarded(1.0, 2.0), True, "float32")
+    computation.error = None
+    assert not reasons
+    for _ in range(2):
+        graphed(rewarded(1.0), True, "float32")
+    assert computation.recordings == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("case", ["dqn", "double-dqn", "c51", "td3", "ddpg", "sac", "ppo", "a2c"])
+def test_graphs_compute_the_same_gradients(
+    case: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device.of(LearningConfig(device="cuda"))
+    learning = learning_of(case).model_copy(update={"precision": precision})
+    refused: list[object] = []
+    updates = [
+        SharedUpdate.private(network(case), learning, device.generator(1), device)
+        for _ in range(2)
+    ]
+    graphed, plain = updates
+    graphed._graphed._refused = refused.append
+    plain._graphed = None
+    for seed in range(6):
+        gradients = [each.step(batch(case, seed)) for each in updates]
+        assert gradients[0].loss == pytest.approx(gradients[1].loss, rel=1e-3, abs=1e-3)
+        torch.testing.assert_close(graphed.gradient, plain.gradient, rtol=5e-3, atol=5e-3)
+    assert not refused
+    assert graphed.progress == plain.progress
