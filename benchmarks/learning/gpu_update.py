@@ -30,6 +30,7 @@ from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.errors import UserError
 from rtagent.learning.cuda_graph import tensors_of
 from rtagent.learning.device import Device
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
 
@@ -44,7 +45,8 @@ def network_of(width: int) -> torch.nn.Module:
 
 def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, Any]:
     """Updates per second of all sides, medians of the rounds; and the precision that is chosen."""
-    batch, learning = random_batch(count), LearningConfig(precision="float32")
+    learning = LearningConfig(precision="float32")
+    batch = pinned_batch(count, device)
     ours = SharedUpdate.private(network_of(width), learning, device=device)
     ours.refresh()
     chosen = ours.measure_precisions(random_batch, count, lambda: None).chosen
@@ -75,6 +77,14 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, An
                 if turn:  # The first round warms up.
                     spent[side].append((device.now() - began) / learning.publish_every)
     return {"precision": chosen, **{f"{side}_per_s": 1 / median(spent[side]) for side in sides}}
+
+
+def pinned_batch(count: int, device: Device) -> Batch:
+    """A batch in memory that the GPU copies from, as a learner's are."""
+    batch = random_batch(count)
+    if device.device.type == "cpu":
+        return batch
+    return replace(batch, **{n: each.pin_memory() for n, each in tensors_of(batch).items()})
 
 
 def name_of(device: Device) -> str:

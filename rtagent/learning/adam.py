@@ -110,13 +110,7 @@ def adam_(
     )
 
 
-def clip_(gradient: Tensor, limit: float) -> float:
-    """Scale a gradient (n,) down to a largest norm, in place; 0: no limit.
-
-    Returns:
-        The norm before clipping; not finite if any value is not finite.
-    """
-    norm = float(torch.linalg.vector_norm(gradient))
+def clip_(gradient: Tensor, norm: float, limit: float) -> None:
+    """Scale a gradient (n,) of a norm down to a largest norm, in place; 0: no limit."""
     if 0.0 < limit < norm < float("inf"):
         gradient.mul_(limit / norm)
-    return norm

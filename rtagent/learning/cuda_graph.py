@@ -52,9 +52,8 @@ class Recording:
 
     def run(self, batch: Batch) -> Outputs:
         """The outputs for a batch; valid until the next run of any recording."""
-        given = tensors_of(batch)
-        for name, own in tensors_of(self.batch).items():
-            own.copy_(given[name])
+        own, given = (list(tensors_of(each).values()) for each in (self.batch, batch))
+        torch._foreach_copy_(own, given)
         self.repeat()
         return self.outputs
 

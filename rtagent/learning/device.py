@@ -15,6 +15,7 @@ failed, what may still be read is thrown away.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -78,15 +79,19 @@ class Device:
         """Have the GPU copy straight to and from this shared memory, if the system lets it.
 
         Without this a copy takes several times as long, for it goes through a buffer of the driver.
+        The memory is kept, and pinned, as long as this object lives.
         """
         if self.device.type != "cuda":
             return
-        begin = np.frombuffer(memory, np.uint8).ctypes.data
+        pinned = np.frombuffer(memory, np.uint8)
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        if int(runtime.cudaHostRegister(begin, memory.nbytes, 0)):
+        if int(runtime.cudaHostRegister(pinned.ctypes.data, memory.nbytes, 0)):
             # CUDA would tell the next operation of this failure.
             with suppress(RuntimeError):
                 torch.zeros(1, device=self.device)
+            return
+        # If it were freed while it is pinned, its place could not be used for other copies.
+        weakref.finalize(self, _unpin, pinned).atexit = False
 
     # ---- copies
 
@@ -149,6 +154,10 @@ def _view(values: Tensor) -> tuple[Tensor, Tensor]:
     if not memory.is_contiguous():
         memory = values = values.contiguous()
     return memory, values
+
+
+def _unpin(memory: npt.NDArray[np.uint8]) -> None:
+    torch.cuda.cudart().cudaHostUnregister(memory.ctypes.data)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -55,8 +55,7 @@ class DeviceOptimizer(Optimizer):
         self._progress = Progress()
         self._stored = self._target_seen = 0
         self._unsaved = self._target_unsaved = False
-        self._loaded = self._target_loaded = False
-        device.pin(state.payload)
+        self._target_loaded = False
 
     def load(self) -> Progress | None:
         state = self._state
@@ -73,13 +72,13 @@ class DeviceOptimizer(Optimizer):
             if seen is None:
                 return None
             self._took_target(number, seen.updates)
-        if not self._loaded:
-            self._network.load(self._weights)
-            self._loaded = True
         if not self._target_loaded:
             self._target.load(self._following)
             self._target_loaded = True
         return self._progress
+
+    def fill(self) -> None:
+        self._network.load(self._weights)
 
     @property
     def progress(self) -> Progress:
@@ -99,7 +98,6 @@ class DeviceOptimizer(Optimizer):
                 arrays = self._weights[part], self._mean[part], self._square[part]
                 adam_(arrays, gradient[part], self._steps.fill_(before + 1), learning_rate)
         self._network.statistics_into(self._weights)
-        self._loaded = False
         self._progress, self._unsaved = after, True
 
     def note(self, progress: Progress) -> None:
@@ -157,7 +155,7 @@ class DeviceOptimizer(Optimizer):
         if self._unsaved:
             self.lost += self._progress.updates - self._stored
         self._number, self._progress, self._stored = number, progress, progress.updates
-        self._unsaved = self._loaded = False
+        self._unsaved = False
 
     def _took_target(self, number: int, updates: int) -> None:
         self._target_number, self._target_seen = number, updates

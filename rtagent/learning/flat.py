@@ -25,6 +25,7 @@ class FlatNetwork:
         state = list(networks.float_state(module))
         self._tensors = [tensor for _, tensor in state]
         self._parameters = [parameters.get(name) for name, _ in state]
+        self._has_statistics = None in self._parameters
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.size = sum(self._sizes)
 
@@ -50,6 +51,8 @@ class FlatNetwork:
 
     def statistics_into(self, out: Tensor) -> None:
         """Copy state without gradients, such as a normalisation's averages, into a flat array."""
+        if not self._has_statistics:
+            return
         pieces = zip(self._pieces(out), self._tensors, self._parameters, strict=True)
         for piece, tensor, parameter in pieces:
             if parameter is None:

@@ -90,6 +90,8 @@ class Learner:
         self._device = device = Device.of(config.learning)
         network = build_network(config, context.blueprint).to(device.device)
         algorithm = algorithm_for(network, config.learning, self._generator())
+        device.pin(world.learner.payload)
+        device.pin(world.weights.payload)
         self._update = SharedUpdate(
             algorithm, world.learner, world.weights, config.learning, device, context.event
         )
@@ -273,7 +275,7 @@ class Learner:
         self._precision.agree(size)
         self._place(size)
         batch = self._take(size)
-        progress = None if batch is None else self._update.refresh()
+        progress = None if batch is None else self._update.read()
         if batch is None or progress is None:
             return None
         self._placing.begin(size)

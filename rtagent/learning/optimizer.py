@@ -24,8 +24,8 @@ class Optimizer(ABC):
 
     Args:
         state: the state that all learners share.
-        network: the network that learns, as `load` fills it.
-        target: the target network, likewise.
+        network: the network that learns.
+        target: the target network.
         parts: slices of the flat state that are updated separately.
 
     Attributes:
@@ -42,11 +42,15 @@ class Optimizer(ABC):
 
     @abstractmethod
     def load(self) -> Progress | None:
-        """Load the newest weights and target network into the networks. At any time.
+        """Read the newest weights, and load the newest target network. At any time.
 
         Returns:
             The progress of the weights; None if others wrote so fast that no whole copy was read.
         """
+
+    @abstractmethod
+    def fill(self) -> None:
+        """Load the weights that were read into the network, unless `load` has done so."""
 
     # ---- under the apply lock
 
@@ -121,6 +125,9 @@ class HostOptimizer(Optimizer):
             self._target.load(torch.from_numpy(self._copy))
             self._target_number = number
         return progress
+
+    def fill(self) -> None:
+        pass
 
     @property
     def progress(self) -> Progress:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -114,7 +115,6 @@ class SharedUpdate:
         self._optimizer: Optimizer
         if device.apart:
             self._optimizer = DeviceOptimizer(*given, device)
-            device.pin(weights.payload)
         else:
             self._optimizer = HostOptimizer(*given)
         self._graphed: GraphedCompute | None = None
@@ -141,7 +141,7 @@ class SharedUpdate:
         algorithm = algorithm_for(network.to(device.device), learning, generator)
         flat, acting = flattened(network), FlatNetwork(algorithm.parts[0]).size
         sizes = LearnerState.size(len(flat)), WeightBuffers.size(acting)
-        memory, published = (memoryview(bytearray(size)) for size in sizes)
+        memory, published = (_zeros(size, device) for size in sizes)
         state = LearnerState(memory, len(flat))
         states.put(states.begin(flat, 0), state)
         return cls(algorithm, state, WeightBuffers(published, acting), learning, device)
@@ -153,7 +153,7 @@ class SharedUpdate:
             The gradient. It was applied if it is finite; the new weights are in the network after
             `refresh`, and in `state.current` after `store`.
         """
-        self.refresh()
+        self.read()
         gradient = self.compute(batch, self.progress.updates)
         if gradient.finite:
             self.apply(gradient, alone=True)
@@ -169,6 +169,13 @@ class SharedUpdate:
         Returns:
             The progress of the weights; None if others wrote so fast that no whole copy was read.
         """
+        progress = self.read()
+        if progress is not None:
+            self._optimizer.fill()
+        return progress
+
+    def read(self) -> Progress | None:
+        """As `refresh`, but the network itself may be loaded only when a gradient is computed."""
         progress = self._optimizer.load()
         if progress is not None:
             self._read = progress
@@ -180,11 +187,11 @@ class SharedUpdate:
         return self._acting_is_due(self._read)
 
     def compute(self, batch: Batch, updates: int, *, whole: bool = False) -> Gradient:
-        """Compute the gradient of a batch on the weights loaded last.
+        """Compute the gradient of a batch on the weights read last.
 
         Args:
             batch: transitions.
-            updates: of the progress that `refresh` returned.
+            updates: of the progress that `read` or `refresh` returned.
             whole: include the acting part even if its update is not due.
         """
         acting, algorithm = whole or self.whole, self.algorithm
@@ -192,21 +199,29 @@ class SharedUpdate:
         algorithm.loss_scale = 1.0 if scale is None else scale.value
         batch = self._device.send(batch)
         if self._graphed is None:
-            loss, errors = self._compute_gradient(batch, acting)
+            numbers, errors = self._compute_gradient(batch, acting)
         else:
             key = algorithm.precision, algorithm.loss_scale
-            loss, errors = self._graphed(batch, acting, key)
+            numbers, errors = self._graphed(batch, acting, key)
         self._device.wait()
-        norms = [clip_(self.gradient[part], self.learning.gradient_clip) for part in self._parts]
+        loss, *norms = numbers.tolist()
+        for part, norm in zip(self._parts, norms, strict=True):
+            clip_(self.gradient[part], norm, self.learning.gradient_clip)
         norm = math.hypot(*norms)
-        return Gradient(float(loss), norm, errors, updates, len(batch.actions), acting, scale)
+        return Gradient(loss, norm, errors, updates, len(batch.actions), acting, scale)
 
     def _compute_gradient(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
-        """Put the gradient of a batch into `gradient`; returns what the algorithm does."""
+        """Put the gradient of a batch into `gradient`, not clipped yet.
+
+        Returns:
+            (1 + parts,) the loss, and the norm of each part's gradient; (B,) the errors.
+        """
         algorithm = self.algorithm
+        self._optimizer.fill()
         loss, errors = algorithm.compute_gradient(batch, acting=acting)
         self._network.gradient_into(self.gradient, 1.0 / algorithm.loss_scale)
-        return loss, errors
+        norms = [torch.linalg.vector_norm(self.gradient[part]) for part in self._parts]
+        return torch.stack([loss.float(), *norms]), errors
 
     def measure_precisions(
         self, batch_of: Callable[[int], Batch], batch_size: int, beat: Callable[[], object]
@@ -346,6 +361,13 @@ def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
         stop = start + FlatNetwork(part).size
         yield slice(start, stop)
         start = stop
+
+
+def _zeros(count: int, device: Device) -> memoryview:
+    """Memory on the host that the device copies from."""
+    memory = device.host_memory((count,), np.uint8)
+    memory.fill(0)
+    return memoryview(memory)  # type: ignore[arg-type]
 
 
 def loss_scale_of(progress: Progress) -> LossScale:

@@ -22,7 +22,7 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def compute(
         learning: ValueLearning, batch: Batch, *, acting: bool = True
-    ) -> tuple[float, Tensor]:
-        return float(batch.rewards.mean()), batch.rewards.abs()
+    ) -> tuple[Tensor, Tensor]:
+        return batch.rewards.mean(), batch.rewards.abs()
 
     monkeypatch.setattr(ValueLearning, "compute_gradient", compute)
