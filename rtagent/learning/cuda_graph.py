@@ -14,8 +14,10 @@ one that waits for a number from the GPU, is run as it is from then on.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -118,16 +120,50 @@ def gpu_recorder(generator: torch.Generator | None) -> Recorder:
         generator: of the random numbers that are drawn. If None, torch's default generator.
     """
     pool = torch.cuda.graph_pool_handle()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(run: Run) -> tuple[Callable[[], object], Outputs]:
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            outputs = run()
+        with without_garbage():
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            with torch.cuda.stream(stream):
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    outputs = run()
+                except BaseException:
+                    with suppress(RuntimeError):
+                        end_capture(graph, pool)
+                    raise
+                end_capture(graph, pool)
         return graph.replay, outputs
 
     return record
+
+
+def end_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
+    """End the recording of a graph; after a failed one torch would never free memory again."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        with suppress(Exception):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        raise
+
+
+@contextmanager
+def without_garbage() -> Iterator[None]:
+    """A context in which nothing is freed in passing: to free a graph would end a recording."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def tensors_of(batch: Batch) -> dict[str, Any]:

@@ -9,6 +9,7 @@ A critic has no head of these: it goes on from features.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -179,16 +180,29 @@ class Bounds:
         self._middle = (self.high + self.low) / 2.0
         # A component whose bounds are equal is scaled to 0, not to 0 / 0.
         self._unit = self.half.where(self.half > 0.0, torch.ones_like(self.half))
+        self._copies: dict[torch.device, Bounds] = {}
+
+    def to(self, device: torch.device) -> Bounds:
+        """The same bounds on a device; they are copied there once."""
+        if device == self.low.device:
+            return self
+        if device not in self._copies:
+            there = copy.copy(self)
+            for name, each in vars(self).items():
+                if isinstance(each, Tensor):
+                    setattr(there, name, each.to(device))
+            self._copies[device] = there
+        return self._copies[device]
 
     def scaled(self, actions: Tensor) -> Tensor:
         """(B, n) in the environment's units to [-1, 1]."""
-        device = actions.device
-        return (actions - self._middle.to(device)) / self._unit.to(device)
+        here = self.to(actions.device)
+        return (actions - here._middle) / here._unit
 
     def unscaled(self, values: Tensor) -> Tensor:
         """(B, n) in [-1, 1] to the environment's units."""
-        device = values.device
-        return values * self.half.to(device) + self._middle.to(device)
+        here = self.to(values.device)
+        return values * here.half + here._middle
 
 
 class Tanh(torch.autograd.Function):

@@ -11,10 +11,12 @@ import torch
 from rtagent.config import LearningConfig
 from rtagent.learning.cuda_graph import MOST, GraphedCompute, Outputs
 from rtagent.learning.device import Device
+from rtagent.learning.out_of_memory import release
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from tests.learning.test_device import learning_of, network
 from tests.learning.test_precision import batch
+from tests.learning.test_shared_update import batch as vectors
 
 
 class Computation:
@@ -152,3 +154,32 @@ def test_graphs_compute_the_same_gradients(
         torch.testing.assert_close(graphed.gradient, plain.gradient, rtol=5e-3, atol=5e-3)
     assert not refused
     assert graphed.progress == plain.progress
+
+
+class Waiting(torch.nn.Module):
+    """A layer that asks the GPU for a number."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * float(inputs.detach().abs().max() >= 0.0)
+
+
+@pytest.mark.gpu
+def test_what_waits_for_the_gpu_is_refused_and_learns_on() -> None:
+    device = Device.of(LearningConfig(device="cuda"))
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 4), Waiting())
+    update = SharedUpdate.private(module, LearningConfig(precision="float32"), device=device)
+    refused: list[str] = []
+    update._graphed._refused = refused.append
+    for seed in range(5):
+        assert update.step(vectors(seed)).finite
+    assert update.progress.updates == 5
+    assert len(refused) == 1
+    assert "captur" in refused[0]
+    # Memory is freed as before.
+    reserved = torch.cuda.memory_reserved()
+    del update
+    large = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    del large
+    release()
+    assert torch.cuda.memory_reserved() <= reserved

@@ -31,10 +31,9 @@ class TD3(ActorCriticLearning):
         return (self._normal(batch, self._learning.target_noise),)
 
     def _targets(self, batch: Batch, noise: Noise) -> Tensor:
-        bounds, limit = self.network.bounds, self._learning.target_noise_clip
+        bounds, limit = self.network.bounds.to(self.device), self._learning.target_noise_clip
         actions = self.target.actor(*batch.next_inputs)
-        low, high = bounds.low.to(self.device), bounds.high.to(self.device)
-        actions = smoothed_actions(actions, noise[0], limit, low, high)
+        actions = smoothed_actions(actions, noise[0], limit, bounds.low, bounds.high)
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
