@@ -12,6 +12,7 @@ GRAVE = frozenset({
 NOTABLE = frozenset({
     "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
     "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
+    "cuda_graph_refused",
     "remote_lost", "rollout_lost", "replay_damaged", "cluster_unreached",
 })
 

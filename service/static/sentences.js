@@ -63,6 +63,7 @@ const SENTENCES = {
     + `${e.cores === 1 ? "one core" : "two cores"}: ${shown(e.predicted_ms, "fixed2")} ms, `
     + `${shown(e.one_core_ms, "fixed2")} ms on one`,
   placement_failed: (e) => `${e.source} learns without a plan for its updates: ${e.error}`,
+  cuda_graph_refused: (e) => `${e.source} computes gradients without a CUDA graph, and more slowly: ${e.reason}`,
   placement_taken_back: (e) => `${e.source} uses one core again, which is faster than its plan`,
   placement_restored: (e) => `${e.source} uses two cores again, as planned: that is faster`,
   update_skipped: (e) => `${e.source} skipped an update with values that are not finite: loss ${e.loss}, `
