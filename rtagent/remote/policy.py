@@ -178,7 +178,7 @@ class RemotePolicy:
             self._give_up(error)
             return None
         finally:
-            self._record.in_flight = int(self._answer_owed)
+            self._record.in_flight = int(not self._other_is_free())
 
     def _question(
         self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None
@@ -195,7 +195,7 @@ class RemotePolicy:
     def _ask(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
         began = self._clock.now()
         wire.send(encode(question), self._attend)
-        self._record.in_flight = 1 + int(self._answer_owed)
+        self._record.in_flight = 1 + int(not self._other_is_free())
         message = self._await_answer(wire, began)
         whole_s = self._clock.now() - began
         found = decode(message)

@@ -321,6 +321,27 @@ def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> No
     assert [kind for kind, _ in bench.events] == ["remote_answers"]
 
 
+def test_a_late_answer_that_has_come_is_not_in_flight_any_more() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    seen: list[int] = []
+
+    def takes() -> float:
+        # The question before is counted until the next one is on its way.
+        seen.append(bench.record.in_flight)
+        return ANSWER_S
+
+    bench.ask_in_vain()
+    bench.server.takes = takes
+    bench.answer()
+    assert bench.record.in_flight == 1
+    bench.clock.advance(SLOW_S)
+    bench.answer()
+    assert bench.record.in_flight == 0
+    bench.answer()
+    assert seen == [1, 1, 0]
+
+
 def test_with_a_question_on_its_way_on_both_connections_the_answer_is_waited_for() -> None:
     bench = Bench(hedge=1.5)
     bench.answer()
