@@ -217,8 +217,9 @@ class Driver:
     def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
         """Keep the answer to a frame as the chunk, and choose its first action."""
         # A sum is finite only where all its terms are, and a largest number only where none is nan.
+        # Two actions that a policy masks by the least number of float32 have no sum of that type.
         numbers = answer.max(axis=-1) if self._explorer.excludes else answer
-        if not math.isfinite(float(numbers.sum())):
+        if not math.isfinite(float(numbers.sum(dtype=np.float64))):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
         self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
         # In virtual time, other processes may take over newer weights before the deposit.

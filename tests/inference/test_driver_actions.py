@@ -140,6 +140,15 @@ def test_a_policy_may_exclude_actions(bench: Bench) -> None:
             bench.follow(Infer(11))
 
 
+def test_several_actions_may_have_the_least_number_there_is(bench: Bench) -> None:
+    bench.configure(epsilon_end=0.0)
+    bench.show(0)
+    least = np.finfo(np.float32).min
+    bench.policy.answers = np.float32([least, 1.0, least])
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert bench.slots.at(1)[0].action == 1
+
+
 def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
     bench = steered(monkeypatch, box)
