@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from rtagent.cluster import ray_checks
-from rtagent.cluster.gateway import cut_since
 from rtagent.errors import UserError
 
 SETTINGS_FRAME = b"\0\0\0\4"
@@ -98,6 +98,20 @@ def test_a_token_s_file_that_is_not_there_is_named(
     assert str(found.value).endswith(f"{tmp_path}/none")
 
 
+def test_a_learner_that_reserves_no_gpu_sees_those_of_its_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+    # So that it is as it was after the test.
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    ray_checks.imported_ray()
+    assert os.environ[name] == "0"
+    monkeypatch.setenv(name, "1")
+    ray_checks.imported_ray()
+    assert os.environ[name] == "1"
+
+
 def test_other_versions_are_named_on_both_sides() -> None:
     theirs = {"ray_version": "2.9.1", "python_version": "3.12.0"}
     with pytest.raises(UserError) as found:
@@ -106,12 +120,6 @@ def test_other_versions_are_named_on_both_sides() -> None:
     assert told.startswith("the cluster at 10.0.0.1:6379 has Ray 2.9.1 and Python 3.12.0, this ")
     assert told.endswith("install the same of both on every machine")
     assert "\n" not in told
-
-
-def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:
-    assert cut_since({}, 50.0) == 50.0
-    assert cut_since({"connected": True, "at": 40.0, "since": 3.0}, 50.0) == 40.0
-    assert cut_since({"connected": False, "at": 40.0, "since": 3.0}, 50.0) == 3.0
 
 
 @pytest.mark.parametrize(
