@@ -40,7 +40,12 @@ from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
-from rtagent.learning.checkpointing import CheckpointWriter, note_version
+from rtagent.learning.checkpointing import (
+    CheckpointWriter,
+    is_requested,
+    note_version,
+    report_failure,
+)
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.shared_update import SharedUpdate
@@ -48,6 +53,7 @@ from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
 from rtagent.processes.freed_memory import keep_freed_memory
+from rtagent.telemetry.cluster import OF_A_MOMENT
 
 if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
@@ -58,6 +64,8 @@ REPORT_EVERY_S = 0.25
 LAST_STATE_S = 1.5
 """How long the gateway, told to stop, waits for the learner's state."""
 LEASE_S = 1.0
+NOT_REACHED = "the learner is not reached"
+"""Why a checkpoint is not written."""
 CHECK_EVERY_S = 2.0
 """Time between two checks, while the link is cut, whether this process can reach the learner."""
 
@@ -89,7 +97,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
 
     def waiting() -> None:
         context.beat()
-        _write_unreached(context, f"a node of the cluster at {settings.address} starts here")
+        _tell_unreached(context, f"a node of the cluster at {settings.address} starts here")
 
     while not context.stopping:
         context.beat()
@@ -106,7 +114,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
             known, pause_s = reason, FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:
-            _write_unreached(context, reason)
+            _tell_unreached(context, reason)
             context.beat()
             clock.sleep_until(clock.now() + REPORT_EVERY_S)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -223,7 +231,7 @@ class Gateway:
         """Ask for the learner's state, for a checkpoint, or refuse the checkpoint."""
         self._exchange.wants_snapshot = self._exchange.learns
         if not self._exchange.learns:
-            self._checkpoints.refuse("the learner is not reached")
+            self._checkpoints.refuse(NOT_REACHED)
 
     # ---- in
 
@@ -309,13 +317,30 @@ def _slots(context: WorkerContext[LearnerRecord]) -> int:
     return max(least, min(wanted, config.replay.capacity))
 
 
-def _write_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
-    """Write into the link's document why the learner is not reached."""
-    document, now = context.world.cluster, context.clock.now()
-    assert document is not None, "there is one where learning is elsewhere"
-    before = document.read()
-    since = cut_since(before, now)
-    document.write({**before, "at": now, "connected": False, "since": since, "reason": reason})
+def _tell_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
+    """Write into the link's document why the learner is not reached; refuse checkpoints."""
+    link = context.world.cluster
+    assert link is not None, "there is one where learning is elsewhere"
+    link.write(unreached(link.read(), context.clock.now(), reason))
+    if is_requested(context):
+        report_failure(context, context.desired.checkpoint, NOT_REACHED)
+
+
+def unreached(before: Mapping[str, Any], now: float, reason: str) -> dict[str, Any]:
+    """The link's document while the learner is not reached: of the figures only counts are known.
+
+    Args:
+        before: the document so far; empty if there is none.
+        now: seconds.
+        reason: why the learner is not reached.
+    """
+    known = {name: value for name, value in before.items() if name not in OF_A_MOMENT}
+    # The learner tells of the other nodes.
+    own = before.get("nodes", [])[:1]
+    return {
+        **known, "nodes": own, "at": now, "connected": False, "since": cut_since(before, now),
+        "reason": reason,
+    }
 
 
 def cut_since(document: Mapping[str, Any], now: float) -> float:

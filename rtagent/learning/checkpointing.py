@@ -45,9 +45,7 @@ class CheckpointWriter:
     @property
     def due(self) -> bool:
         """Whether the period is over, or a checkpoint was requested."""
-        context = self._context
-        asked = context.desired.checkpoint > self._update.state.checkpoints.served
-        return asked or context.clock.now() >= self._next
+        return is_requested(self._context) or self._context.clock.now() >= self._next
 
     def refuse(self, reason: str) -> None:
         """Report that a checkpoint that was due is not written."""
@@ -79,13 +77,12 @@ class CheckpointWriter:
             record.writing = 0
 
     def _fail(self, asked: int, reason: str) -> None:
-        self._context.record.checkpoint_failures += 1
-        self._context.event("checkpoint_failed", reason=reason, request=asked)
+        report_failure(self._context, asked, reason)
         self._done(asked)
 
     def _done(self, asked: int) -> None:
         """Mark the request as answered, and begin the next period."""
-        self._update.state.checkpoints.served = asked
+        self._context.world.learner.checkpoints.served = asked
         self._next = self._context.clock.now() + self._every_s
         self._context.beat()
 
@@ -115,6 +112,19 @@ class CheckpointWriter:
             most_bytes=limits.checkpoints_mb * MIB, progress=context.beat,
         )
         return path, progress.updates
+
+
+def is_requested(context: WorkerContext[LearnerRecord]) -> bool:
+    """Whether a checkpoint was requested that has not been written or refused."""
+    return context.desired.checkpoint > context.world.learner.checkpoints.served
+
+
+def report_failure(context: WorkerContext[LearnerRecord], asked: int, reason: str) -> None:
+    """Report that no checkpoint is written, whether the request `asked` or its time called for it.
+    """
+    context.record.checkpoint_failures += 1
+    context.event("checkpoint_failed", reason=reason, request=asked)
+    context.world.learner.checkpoints.served = asked
 
 
 def note_version(context: WorkerContext[LearnerRecord]) -> int:

@@ -1,0 +1,91 @@
+"""A gateway that does not reach the learner, in virtual time and without Ray."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.cluster import gateway, ray_session
+from rtagent.cluster.gateway import cut_since, unreached
+from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
+from rtagent.memory.arena import private_memory
+from rtagent.memory.double_buffer import JsonDoubleBuffer
+from rtagent.memory.learner_state import LearnerState
+from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.telemetry.cluster import OF_A_MOMENT, cluster_figures
+from tests.telemetry.test_cluster import example_document
+
+REASON = "no Ray cluster at 10.0.0.1:6379: timed out"
+
+
+class Context:
+    """Of a gateway's process, which is told to stop at some time."""
+
+    def __init__(self, requested: int, seconds: float) -> None:
+        self.config = parse_config({
+            "learning": {"where": "cluster"}, "cluster": {"address": "10.0.0.1:6379"},
+        })
+        self.clock = VirtualClock(100.0)
+        self.record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+        self.cluster = JsonDoubleBuffer(private_memory(JsonDoubleBuffer.size(4096)), 4096)
+        self.learner = LearnerState(private_memory(LearnerState.size(4)), 4)
+        self.checkpoint = requested
+        self.desired = self.world = self
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._end = self.clock.now() + seconds
+
+    @property
+    def stopping(self) -> bool:
+        return self.clock.now() >= self._end
+
+    def beat(self) -> None:
+        pass
+
+    def event(self, kind: str, **details: Any) -> None:
+        self.events.append((kind, details))
+
+
+@pytest.fixture
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UserError(REASON)
+
+    monkeypatch.setattr(ray_session, "connect", refuse)
+    monkeypatch.setattr(ray_session, "disconnect", lambda: None)
+
+
+@pytest.mark.usefixtures("_no_cluster")
+def test_a_checkpoint_that_is_requested_while_the_learner_is_not_reached_is_refused() -> None:
+    context: Any = Context(requested=2, seconds=5.0)
+    assert gateway._reach(context) is None
+    assert context.events == [
+        ("cluster_unreached", {"reason": REASON}),
+        ("checkpoint_failed", {"reason": "the learner is not reached", "request": 2}),
+    ]
+    assert context.learner.checkpoints.served == 2
+    assert context.record.checkpoint_failures == 1
+
+
+@pytest.mark.usefixtures("_no_cluster")
+def test_while_the_learner_is_not_reached_only_counts_are_known() -> None:
+    context: Any = Context(requested=0, seconds=5.0)
+    context.cluster.write(example_document(context.clock.now()))
+    assert gateway._reach(context) is None
+    found = context.cluster.read()
+    assert not set(found) & set(OF_A_MOMENT)
+    assert (found["reason"], found["stale_priorities"]) == (REASON, 17)
+    figures = cluster_figures(found, context.clock.now())
+    assert (figures.connected, figures.reason) == (False, REASON)
+    assert figures.loss_mean is figures.batches_in_flight is figures.round_trip_ms is None
+    # The others are known from the learner.
+    assert [(each.id, each.learned) for each in figures.nodes] == [("robot-1", 3980)]
+    assert unreached({}, 50.0, REASON)["nodes"] == []
+
+
+def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:
+    assert cut_since({}, 50.0) == 50.0
+    assert cut_since({"connected": True, "at": 40.0, "since": 3.0}, 50.0) == 40.0
+    assert cut_since({"connected": False, "at": 40.0, "since": 3.0}, 50.0) == 3.0
