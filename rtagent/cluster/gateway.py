@@ -29,7 +29,7 @@ from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
 from rtagent.cluster.learned_record import LearnedRecord
 from rtagent.cluster.link import Emulation
-from rtagent.cluster.link_figures import LinkFigures
+from rtagent.cluster.link_figures import LinkFigures, counted
 from rtagent.cluster.message import Bytes, pack, unpack
 from rtagent.cluster.node import Node, Settings
 from rtagent.cluster.ray_session import LearnerHandle
@@ -144,6 +144,7 @@ class Gateway:
         )
         slots = _slots(context)
         self._node = _node(context, slots, np.random.default_rng(seeds))
+        self._node.count_on(*counted(self._link.read()))
         joining = Joining(
             f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots
         )

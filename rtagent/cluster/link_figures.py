@@ -10,7 +10,7 @@ of the transitions generated and those learned from in the same time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,6 +29,21 @@ class _Mark(NamedTuple):
     at: float
     generated: int
     counts: Counts
+
+
+def counted(document: Mapping[str, Any]) -> tuple[int, Counts]:
+    """Transitions that were generated, and the counts of this run, by the newest document.
+
+    Args:
+        document: of the last gateway; empty if there was none.
+    """
+    if not document.get("nodes"):
+        return 0, Counts()
+    own = document["nodes"][0]
+    return own["generated"], Counts(
+        shipped=own["shipped"], samples=own["learned"],
+        stale_priorities=document["stale_priorities"], lost=document["experiences_lost"],
+    )
 
 
 class LinkFigures:

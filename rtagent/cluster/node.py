@@ -2,6 +2,7 @@
 
 The transitions that the world generates are counted here, from the ledger. The learner's count
 would stand still while the link is cut, and would begin at 0 when the learner is started again.
+A cut link ends the gateway, too: the next gateway counts on from what this one has written.
 
 Why it is correct. A message is kept under its number until its answer comes, and is then forgotten.
 So an answer is used once, however often message and answer are repeated. The learner processes the
@@ -58,7 +59,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Counts:
-    """What has been counted since the process began.
+    """What has been counted in this run; bytes and frames, since the process began.
 
     Attributes:
         shipped: transitions that have been sent, or ticks if the learner samples; repetitions do
@@ -97,7 +98,17 @@ class Node(ABC):
         self._replay = replay
         self.counts = Counts()
         self.under_way: dict[int, Sent] = {}
-        self._next_seq = 0
+        self._next_seq = self._overwritten = 0
+
+    def count_on(self, generated: int, counts: Counts) -> None:
+        """Count on from what was counted by a node before this one.
+
+        Args:
+            generated: transitions; some of them may not be in the ledger any more.
+            counts: of that node.
+        """
+        self.counts = counts
+        self._overwritten = max(0, generated - self.generated)
 
     def begin_session(self, expected: int, slots: int) -> None:
         """Begin again with message 0, and forget the messages without an answer.
@@ -116,9 +127,9 @@ class Node(ABC):
 
     @property
     def generated(self) -> int:
-        """Transitions that the world has generated since this process began, sent or not."""
+        """Transitions that the world has generated, sent or not."""
         self._replay.catch_up()
-        return self._replay.index.span[1]
+        return self._overwritten + self._replay.index.span[1]
 
     def slots_for(self, count: int) -> int:
         """Number of frames that the learner must keep for this node, at least.
@@ -152,7 +163,7 @@ class Node(ABC):
         return {
             "seq": self._next_seq, "batch_size": settings.batch_size,
             "learning_rate": settings.learning_rate, "shipped": self.counts.shipped,
-            "generated": self._replay.index.span[1],
+            "generated": self._overwritten + self._replay.index.span[1],
         }
 
     def _keep(self, sent: Sent) -> Sent:

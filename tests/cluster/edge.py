@@ -61,16 +61,21 @@ class Edge:
         self.blueprint = _blueprint(self.config, stack, actions)
         self.frames = FrameRing.private(self.blueprint, capacity)
         self.ledger = Ledger.private(self.blueprint, capacity)
-        self.node: Node = ForwardingNode(self.frames, self.ledger)
-        if replay == "edge":
-            priorities = None
-            if self.config.learning.prioritized:
-                priorities = Priorities.private(capacity, VirtualClock())
-            self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
-            self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
+        self._slots = slots
+        self.node = self.new_node()
         self.joining = Joining(name, self.config, self.blueprint, slots)
         self._episode = episode
         self._tick = 0
+
+    def new_node(self) -> Node:
+        """The node of a gateway that begins now."""
+        if self.config.cluster.replay == "learner":
+            return ForwardingNode(self.frames, self.ledger)
+        priorities = None
+        if self.config.learning.prioritized:
+            priorities = Priorities.private(self.frames.capacity, VirtualClock())
+        self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
+        return BufferNode(self.replay, self.frames, self._slots, np.random.default_rng(0))
 
     def play(self, ticks: int) -> None:
         """Let the world go on."""

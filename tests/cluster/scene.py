@@ -42,18 +42,24 @@ class Scene:
         self.learner = ClusterLearner(self.clock, None)
         self.remotes = [Direct(self.learner) for _ in edges]
         self.edges = edges
+        self._emulation, self._seed = emulation, seed
         self.exchanges = [
-            Exchange(
-                remote, each.node, each.joining, lambda each=each: first_state(each), emulation,  # type: ignore[misc]
-                random.Random(seed).random, self.clock.now(), self.clock.now(),
-            )
-            for remote, each in zip(self.remotes, edges, strict=True)
+            self.new_exchange(each, remote)
+            for each, remote in zip(edges, self.remotes, strict=True)
         ]
         self.settings = Settings(batch_size=8, learning_rate=5e-4, beta=0.5)
         self.losses: list[list[float]] = [[] for _ in edges]
         self.paused: set[int] = set()
         self.updates: list[int] = []
         self.weights: list[Any] = []
+
+    def new_exchange(self, edge: Edge, remote: Direct) -> Exchange:
+        """An exchange that begins now."""
+        now = self.clock.now()
+        return Exchange(
+            remote, edge.node, edge.joining, lambda: first_state(edge), self._emulation,
+            random.Random(self._seed).random, now, now,
+        )
 
     def restart(self, folder: Path | None = None, identity: str | None = None) -> None:
         """Put another learner into the place of the last one."""

@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.cluster import link_figures
 from rtagent.cluster.link import Direction, Emulation
-from rtagent.cluster.link_figures import LinkFigures
+from rtagent.cluster.link_figures import LinkFigures, counted
 from tests.cluster.edge import Edge
 from tests.cluster.scene import NO_EMULATION, Scene
 
@@ -31,12 +31,21 @@ class Told:
 
     Args:
         replay: where it is sampled.
+        capacity: of the world's rings.
     """
 
-    def __init__(self, replay: str) -> None:
-        self.scene = Scene(Edge(replay=replay, capacity=8192))
+    def __init__(self, replay: str, capacity: int = 8192) -> None:
+        self.scene = Scene(Edge(replay=replay, capacity=capacity))
         (exchange,), (edge,) = self.scene.exchanges, self.scene.edges
         self._figures = LinkFigures(exchange, edge.node, NO_EMULATION)
+
+    def restart_gateway(self) -> None:
+        """Put another gateway into the place of the one that has written the last report."""
+        (edge,), document = self.scene.edges, self._figures.document(self.scene.clock.now())
+        edge.node = edge.new_node()
+        edge.node.count_on(*counted(document))
+        self.scene.exchanges = [self.scene.new_exchange(edge, self.scene.remotes[0])]
+        self._figures = LinkFigures(self.scene.exchanges[0], edge.node, NO_EMULATION)
 
     def run(self, seconds: float) -> dict[str, Any]:
         """Let time pass; the last report."""
@@ -107,6 +116,22 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
     # A transition for each tick; the newest are not complete yet.
     grown = [after - before for before, after in pairwise(generated)]
     assert grown == pytest.approx([100 * REPORT_S] * len(grown), abs=4)
+
+
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+def test_a_gateway_that_takes_the_place_of_another_counts_on(replay: str) -> None:
+    told = Told(replay, capacity=256)
+    before = told.run(4.0)["nodes"][0]
+    assert before["generated"] > 256
+    told.restart_gateway()
+    after = told.run(REPORT_S)["nodes"][0]
+    assert after["generated"] == pytest.approx(before["generated"] + 100 * REPORT_S, abs=4)
+    assert after["shipped"] >= before["shipped"] > 0
+    assert after["learned"] >= before["learned"] > 0
+    learned = told.run(1.0)
+    assert learned["nodes"][0]["learned"] > before["learned"]
+    # Ratios are of what this gateway has done.
+    assert learned["alpha"] == pytest.approx(1 / 8, rel=0.2)
 
 
 def test_a_round_trip_is_unknown_while_nothing_is_learned() -> None:
