@@ -91,12 +91,12 @@ class ClusterLearner:
 
         Raises:
             UserError: the node has another version; or its network, observations or actions are not
-                those of the other nodes.
+                those of the other nodes; or its network cannot be built here.
         """
         check_version(joining)
         with self._training, self._changed:
             if self._first is None or self._trainer is None:
-                self._trainer = Trainer(joining.config, joining.blueprint)
+                self._trainer = _trainer_of(joining)
                 self._first = joining
                 if self._folder is not None and self._trainer.restore(self._folder, self._identity):
                     self._published_at = self._clock.now()
@@ -230,9 +230,11 @@ class ClusterLearner:
             values = _update_values(trainer, self._clock.now() - started)
         self._answer(parts, counts, values, errors)
         if published:
-            for _, node, _ in parts:
-                if isinstance(node.source, Mirror):
-                    node.source.measure_transferred(trainer.errors)
+            with self._training:
+                for _, node, _ in parts:
+                    if isinstance(node.source, Mirror):
+                        # The trainer's network takes over the newest weights for this.
+                        node.source.measure_transferred(trainer.errors)
             self._on_publish()
         return True
 
@@ -364,6 +366,15 @@ class ClusterLearner:
                 at += count
         for answer, block in answers:
             answer.set_result(block)
+
+
+def _trainer_of(joining: Joining) -> Trainer:
+    """The trainer of the first node's network; raises UserError if this machine has none."""
+    try:
+        return Trainer(joining.config, joining.blueprint)
+    except UserError as error:
+        # The line is read at the node.
+        raise UserError(f"on the learner's machine: {error}") from error
 
 
 def _update_values(trainer: Trainer, seconds: float) -> dict[str, Any]:

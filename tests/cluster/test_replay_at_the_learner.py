@@ -12,6 +12,8 @@ from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.trainer import Trainer
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene
@@ -186,6 +188,20 @@ def test_nodes_of_both_kinds_feed_one_learner() -> None:
     assert learned["a"] > 0
     assert learned["b"] > 0
     check_nothing_is_missing(scene, first, "a")
+
+
+def test_the_trainer_is_used_under_its_lock_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, held = Scene(baseline()), list[bool]()
+    errors = Trainer.errors
+
+    def watched(trainer: Trainer, batch: Batch) -> Any:
+        held.append(scene.learner._training.locked())
+        return errors(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "errors", watched)
+    scene.run(2.0)
+    assert held
+    assert all(held)
 
 
 @pytest.mark.parametrize("change", [

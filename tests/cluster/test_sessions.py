@@ -290,6 +290,18 @@ def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
     assert len(json.dumps(figures.document(scene.clock.now()))) < CLUSTER_CAPACITY
 
 
+def test_a_node_whose_network_cannot_be_built_is_told_on_which_machine() -> None:
+    world = Edge(device="cuda:99")
+    scene = Scene(world)
+    scene.run(1.0)
+    assert not scene.exchanges[0].connected
+    reason = scene.exchanges[0].reason
+    assert reason is not None
+    assert reason.startswith("on the learner's machine: learning.device = 'cuda:99': ")
+    # The next node that joins may bring what can be built.
+    scene.learner.join(Edge().joining)
+
+
 def test_another_network_is_refused() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(0.5)

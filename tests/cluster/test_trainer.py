@@ -1,0 +1,77 @@
+"""The cluster's update on memory of one process; the processor stands in for a GPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.cluster.trainer import Trainer
+from rtagent.learning import adam
+from rtagent.learning import state as states
+from rtagent.learning.beginning import build_network
+from rtagent.learning.device import HOST, Device
+from rtagent.learning.replay.batch import Batch
+from rtagent.policy import networks
+from tests.cluster.edge import Edge
+
+BEGUN, UPDATES = 7, 24
+
+
+def batches(world: Edge) -> Iterator[Batch]:
+    rng = np.random.default_rng(0)
+    world.replay.catch_up()
+    while True:
+        batch = world.replay.sample(8, rng)
+        assert batch is not None
+        yield copy.deepcopy(batch)
+
+
+def begun(world: Edge, device: Device, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    monkeypatch.setattr(Device, "of", lambda learning: device)
+    trainer = Trainer(world.config, world.blueprint)
+    flat = networks.flattened(build_network(world.config, world.blueprint))
+    trainer.begin(states.begin(flat, BEGUN))
+    return trainer
+
+
+def told(trainer: Trainer, folder: Path, batch: Batch) -> list[Any]:
+    """All that a trainer tells of what it has learned."""
+    snapshot, published = trainer.snapshot(), trainer.published()
+    trainer.save(folder, "one")
+    arrays = snapshot.arrays
+    return [
+        snapshot.progress, trainer.version, *published[:2], published[2].copy(), arrays.weights,
+        arrays.mean, arrays.square, snapshot.target, trainer.errors(batch),
+    ]
+
+
+def test_a_gpu_keeps_nothing_to_itself_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The compiled Adam rounds differently.
+    monkeypatch.setattr(adam, "_ADAM", None)
+    world = Edge(target_period=5)
+    world.play(200)
+    gpu = Device(torch.device("cpu"), nullcontext)
+    here, there = (begun(world, each, monkeypatch) for each in (HOST, gpu))
+    for at, batch in zip(range(UPDATES), batches(world), strict=False):
+        losses, errors = zip(*(each.learn(batch, 1e-3) for each in (here, there)), strict=True)
+        assert losses[0] == losses[1]
+        np.testing.assert_array_equal(errors[0], errors[1])
+        assert there.progress.updates == BEGUN + at + 1
+        # At each of them, others of the updates are not stored yet.
+        found = [told(each, tmp_path / str(index), batch)
+                 for index, each in enumerate((here, there))] if at % 7 == 2 else [[], []]
+        for mine, theirs in zip(*found, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    again = Trainer(world.config, world.blueprint)
+    assert again.restore(tmp_path / "1", "one")
+    # Written after the 24th.
+    assert again.progress == there.progress
