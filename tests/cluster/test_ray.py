@@ -137,10 +137,12 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -
         eventually(lambda: actor not in learners(), "the learner is gone")
         goes_on(daemon, "the learner was started again")
 
-        killed = gateway(daemon)["pid"]
+        killed, before = gateway(daemon)["pid"], link(daemon)["nodes"][0]
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: gateway(daemon).get("pid") not in (killed, None), "again")
         goes_on(daemon, "the gateway was started again")
+        after = link(daemon)["nodes"][0]
+        assert all(after[name] >= before[name] for name in ("generated", "shipped", "learned"))
         assert daemon.stats()["clock"]["ticks"] > 0
 
         family = descendants(daemon.process.pid)
