@@ -87,12 +87,17 @@ class CheckpointWriter:
         self._context.beat()
 
     def _save(self) -> tuple[Path, int]:
-        """Publish and save the shared state; returns the file, and the number of its updates."""
+        """Publish and save the shared state; returns the file, and the number of its updates.
+
+        The state of a cluster's learner may come after weights that are newer; those stay in use.
+        """
         context, update = self._context, self._update
         # If it gets no memory, safetensors ends the process.
         ask_for(COPIES * states.snapshot_bytes(update.state))
         with self._turns.hold():
-            update.publish()
+            published = update.weights.info()
+            if published is None or published.updates <= update.progress.updates:
+                update.publish()
             snapshot = states.take(update.state)
         progress, version = snapshot.progress, note_version(context)
         context.beat()

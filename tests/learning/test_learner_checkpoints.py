@@ -102,6 +102,17 @@ def test_a_learner_that_writes_a_checkpoint_is_passed_over(
     assert second._ring() == [0, 1]
 
 
+def test_weights_from_a_cluster_that_are_newer_than_its_state_stay_in_use(start: Start) -> None:
+    run = start()
+    made, _ = run.begin()
+    newer, weights = run.published() + 1.0, run.world.weights
+    weights.publish(newer, WeightsInfo(version=2, updates=16))
+    made.new_checkpoint_writer().write()
+    assert weights.info() == WeightsInfo(version=2, updates=16)
+    np.testing.assert_array_equal(run.published(), newer)
+    assert checkpoints.load(run.newest).counters.updates == 0
+
+
 def test_a_new_run_resumes_from_the_checkpoint(start: Start) -> None:
     first = start().learn(20)
     second = start(ticks=0, resume=first.newest).learn(0)
