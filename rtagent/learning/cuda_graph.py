@@ -113,21 +113,22 @@ class GraphedCompute:
         return self._known[key]
 
 
-def gpu_recorder(generator: torch.Generator | None) -> Recorder:
+def gpu_recorder(device: torch.device, generator: torch.Generator | None) -> Recorder:
     """Records CUDA graphs in memory that all of them share.
 
     Args:
+        device: of the computations.
         generator: of the random numbers that are drawn. If None, torch's default generator.
     """
     pool = torch.cuda.graph_pool_handle()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(run: Run) -> tuple[Callable[[], object], Outputs]:
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
         with without_garbage():
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
             torch.cuda.empty_cache()
             with torch.cuda.stream(stream):
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")

@@ -120,7 +120,7 @@ class SharedUpdate:
         self._graphed: GraphedCompute | None = None
         if device.device.type == "cuda":
             self._graphed = GraphedCompute(
-                self._compute_gradient, gpu_recorder(algorithm.generator),
+                self._compute_gradient, gpu_recorder(device.device, algorithm.generator),
                 lambda reason: event("cuda_graph_refused", reason=reason),
             )
         self._read = Progress()
