@@ -22,13 +22,14 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import islice
 from typing import Any
 
 from rtagent.clock import Clock
 from rtagent.env.donkey.protocol import Message, ProtocolError, number
-from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, longest_message, read
+from rtagent.env.donkey.telemetry import LONGEST_HIT, NO_HIT, Telemetry, longest_message, read
 from rtagent.env.donkey.wire import Address, Wire
 
 SILENCE_S = 1.9
@@ -103,12 +104,13 @@ class Connection:
         self.state = State.DOWN
         self.race: deque[str] = deque(maxlen=16)
         self.lap_times: deque[float] = deque(maxlen=100)
-        self.count: Counter[str] = Counter()
+        self.count: Counter[str] = Counter(skipped=0)
         self.last_problem = ""
         self.news: deque[str] = deque(maxlen=NEWS)
         self._wire = Wire(longest_message(shape))
         self._addresses: deque[Address] = deque()
         self._frames: deque[Telemetry] = deque()
+        self._hit = NO_HIT
         self._retry_at = self._since = self._polled_at = clock.now()
         self._pause = FIRST_PAUSE_S
         self._reset_asked_at: float | None = None
@@ -151,15 +153,18 @@ class Connection:
             self._exchange(min(until, self._next_due()))
 
     def take(self) -> Telemetry:
-        """Take the oldest frame that is waiting."""
+        """Take the oldest frame that is waiting; it also tells the collisions of those left out."""
         self.count["used"] += 1
-        return self._frames.popleft()
+        frame, hit = self._frames.popleft(), self._hit
+        self._hit = NO_HIT
+        if hit == NO_HIT:
+            return frame
+        return replace(frame, hit=hit, info={**frame.info, "hit": hit})
 
     def skip(self) -> None:
         """Drop all waiting frames but the newest."""
         while len(self._frames) > 1:
-            self._frames.popleft()
-            self.count["skipped"] += 1
+            self._leave_out(self._frames.popleft().hit)
 
     def control(self, steering: float, throttle: float, brake: float) -> None:
         """Send a control; left out during a reset, or if the socket has not taken the last yet."""
@@ -184,8 +189,19 @@ class Connection:
             self._send({"msg_type": "exit_scene"})
         self._disconnect()
 
-    def _ask_for_reset(self) -> None:
+    def _leave_out(self, hit: object) -> None:
+        """Count a frame that is never taken, and keep what it says of a collision."""
+        self.count["skipped"] += 1
+        # Until a reset is done the collisions are those of the episode before.
+        if isinstance(hit, str) and hit != NO_HIT and not self.resetting:
+            self._hit = hit[:LONGEST_HIT]
+
+    def _forget_frames(self) -> None:
         self._frames.clear()
+        self._hit = NO_HIT
+
+    def _ask_for_reset(self) -> None:
+        self._forget_frames()
         self._reset_asked_at = self._clock.now()
         self._resets_asked += 1
         self._send_control(0.0, 0.0, 1.0)
@@ -252,12 +268,13 @@ class Connection:
 
     def _receive(self) -> None:
         """Take in what has arrived, for a bounded time; only the newest frames are decoded."""
-        frames: deque[Message] = deque(maxlen=WAITING)
+        frames: deque[Message] = deque()
         before, ends = self._wire.malformed, self._clock.now() + LOOK_S
         for message in islice(self._wire.receive(), MOST_IN_ONE_LOOK):
             if message is not None and message["msg_type"] == "telemetry":
                 self.count["received"] += 1
-                self.count["skipped"] += len(frames) == WAITING
+                if len(frames) == WAITING:
+                    self._leave_out(frames.popleft().get("hit"))
                 frames.append(message)
             elif message is not None:
                 try:
@@ -273,10 +290,10 @@ class Connection:
         self.count["malformed"] += self._wire.malformed - before
         while frames:
             self._take_frame(frames.popleft())
-            if self._clock.now() >= ends and len(frames) > 1:
+            if self._clock.now() >= ends:
                 # The newest frame is worth more than the others.
-                self.count["skipped"] += len(frames) - 1
-                frames = deque([frames[-1]])
+                while len(frames) > 1:
+                    self._leave_out(frames.popleft().get("hit"))
 
     def _take_frame(self, message: Message) -> None:
         if self.state is not State.RUNNING:
@@ -298,8 +315,7 @@ class Connection:
         if self.resetting and not self._at_start(frame):
             return
         if len(self._frames) == WAITING:
-            self._frames.popleft()
-            self.count["skipped"] += 1
+            self._leave_out(self._frames.popleft().hit)
         self._frames.append(frame)
 
     def _at_start(self, frame: Telemetry) -> bool:
@@ -351,7 +367,7 @@ class Connection:
             self.count["connects"] += 1
             self._report(f"driving in {self._scene}")
         self.state, self._since = State.RUNNING, self._clock.now()
-        self._frames.clear()
+        self._forget_frames()
 
     def _send_control(self, steering: float, throttle: float, brake: float) -> None:
         control = {"steering": steering, "throttle": throttle, "brake": brake}
@@ -386,5 +402,5 @@ class Connection:
         self._wire.close()
         self.state = State.DOWN
         self._retry_at = self._clock.now()
-        self._frames.clear()
+        self._forget_frames()
         self._reset_asked_at, self._in_lobby = None, False

@@ -182,6 +182,23 @@ def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(quiet, fak
     assert quiet.count["skipped"] == 29
 
 
+@pytest.mark.parametrize("struck", [3, 27])
+def test_a_collision_in_a_frame_that_is_left_out_is_told_by_the_next(quiet, fake, struck):
+    """In one that is not even decoded, and in one that waited."""
+    for number in range(30):
+        hit = "cone" if number == struck else "none"
+        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number, "hit": hit})
+    end = time.monotonic() + 30
+    while quiet.count["received"] < 30 and time.monotonic() < end:
+        quiet.poll(time.monotonic() + 0.05, enough=lambda: False)
+    quiet.skip()
+    frame = quiet.take()
+    assert (frame.speed, frame.hit, frame.info["hit"]) == (29, "cone", "cone")
+    fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": 30})
+    quiet.poll(time.monotonic() + 30.0, enough=lambda: quiet.waiting)
+    assert quiet.take().hit == "none"
+
+
 @pytest.mark.realtime
 def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake, monkeypatch):
     monkeypatch.setattr(module, "SILENCE_S", SILENCE_S)
