@@ -17,6 +17,7 @@ from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
+from rtagent.processes.launch import module_command
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.wake_ahead import WakeAhead
 
@@ -70,11 +71,12 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
     Raises:
         UserError: the process failed.
     """
-    command = [sys.executable, "-m", __name__, str(seconds)]
+    command, variables = module_command(__name__)
     clock = MonotonicClock()
     began = clock.now()
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=variables,
     ) as process:
         while True:
             try:

@@ -54,6 +54,15 @@ REFUSED = 71
 """Exit code of a process that could not be started (`EX_OSERR` of sysexits.h)."""
 
 
+def module_command(name: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment variables that run a module, with the modules of this process.
+
+    With `-m` alone a file of the working directory would take the place of an installed module.
+    """
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return [sys.executable, "-P", "-m", name], {**os.environ, "PYTHONPATH": path}
+
+
 class Process:
     """A child of the fork server, as its owner sees it.
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from multiprocess.reduction import ForkingPickler
 
 from rtagent.config import EnvConfig
 from rtagent.errors import UserError
+from rtagent.processes.launch import module_command
 from rtagent.testing import verdicts
 from rtagent.testing.findings import Findings, Job, MakeEnv
 from rtagent.testing.report import Check, Report
@@ -113,17 +113,13 @@ def _hang(outcome: Outcome) -> verdicts.Judged:
 
 def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
     ours, theirs = Pipe()
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    command, variables = module_command("rtagent.testing.trial")
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [
-                # The working directory only where PYTHONPATH names it.
-                sys.executable, "-P", "-m", "rtagent.testing.trial", str(theirs.fileno()),
-                str(os.getpid()),
-            ],
+            [*command, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             # A group of its own, so that the processes that it started end with it.
-            start_new_session=True, env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True, env=variables,
         )
         theirs.close()
         try:

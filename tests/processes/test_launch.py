@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -34,6 +35,15 @@ def test_the_descriptor_limit_is_raised_before_a_fork_server_starts(
     monkeypatch.setattr(ForkServer, "_start", lambda server: done.append("start"))
     ForkServer()
     assert done == ["limit", "start"]
+
+
+def test_a_module_is_run_without_those_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit('not the one that is installed')\n")
+    command, variables = launch.module_command("json.tool")
+    done = subprocess.run(
+        [*command, "--help"], cwd=tmp_path, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

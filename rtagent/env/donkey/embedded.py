@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 
 from rtagent.env.donkey.wire import Address
+from rtagent.processes.launch import module_command
 
 ENTRY = "rtagent.env.donkey.simulator"
 STOP_S = 2.0
@@ -46,10 +46,10 @@ class EmbeddedSimulator:
         if self._process is not None and self._process.poll() is None:
             return
         fd = self._listener.fileno()
+        command, variables = module_command(ENTRY)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", ENTRY, "--fd", str(fd), "--parent", str(os.getpid()),
-             *self._options],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd,),
+            [*command, "--fd", str(fd), "--parent", str(os.getpid()), *self._options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd,), env=variables,
         )
 
     def close(self) -> None:
