@@ -6,9 +6,9 @@ observation is then checked against the space, for a wrong one would silently sp
 
 | space | frame |
 |---|---|
-| uint8 Box (H, W), (H, W, 1 or 3 or 4), (1 or 3, H, W) | picture |
+| uint8 Box (H, W), (H, W, 1 or 3 or 4), (1 or 3, H, W) | picture, its upper bound white |
 | Box of other numbers in these shapes, bounds of levels, no side under 16 | picture, scaled |
-| any other Box of one or two dimensions | vector; of uint8: divided by 255 |
+| any other Box of one or two dimensions | vector; of uint8: divided by its upper bound |
 | Discrete | one-hot vector |
 | Dict | its picture, without the other entries; without a picture, flattened to one vector |
 | Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
@@ -131,7 +131,7 @@ def observer_for(
                 )
             return PictureObserver(layout, size if grayscale else (*size, 3))
         if len(space.shape) <= 2:
-            return VectorObserver(space.shape, 1 / 255 if space.dtype == np.uint8 else 1.0)
+            return VectorObserver(space.shape, 1 / (_white(space) or 1.0))
     elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
         return FlattenedObserver(space)
     raise _refusal(space)
@@ -217,8 +217,8 @@ class PictureObserver(Observer):
 
     def _frame(self, observation: Any) -> NDArray[np.uint8]:
         picture, source = np.asarray(observation), self._source
-        levels, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
-        same = given == wanted if levels else given.kind == wanted.kind
+        exact, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
+        same = given == wanted if exact else given.kind == wanted.kind
         if picture.shape != source.shape or not same:
             raise EnvironmentFault(
                 f"the environment showed {given} {picture.shape}, "
@@ -226,7 +226,7 @@ class PictureObserver(Observer):
             )
         if source.channels_first:
             picture = np.ascontiguousarray(np.moveaxis(picture, 0, 2))
-        if not levels:
+        if not (exact and source.high == 255.0):
             picture = self._levels(picture)
         height, width = self.shape[:2]
         if len(self.shape) == 2:
@@ -337,13 +337,18 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
         return None
     dtype = np.dtype(cast("Any", space.dtype))
     if dtype == np.uint8:
-        return Layout(shape, dtype, channels_first=first)
+        return Layout(shape, dtype, high=_white(space) or 255.0, channels_first=first)
     sides = shape[1:] if first else shape[:2]
     low, high = float(space.low.min()), float(space.high.max())
     uniform = bool((space.low == low).all() and (space.high == high).all())
     if min(sides) < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
         return None
     return Layout(shape, dtype, low, high, first) if 0.0 < high - low <= WIDEST_LEVELS else None
+
+
+def _white(space: gym.spaces.Box) -> float:
+    """The largest number of a uint8 Box: a board of 0 and 1 would be black beside 255; else 0."""
+    return float(space.high.max()) if space.dtype == np.uint8 else 0.0
 
 
 def _length(space: gym.Space[Any]) -> float:

@@ -72,6 +72,20 @@ def test_other_numbers_are_scaled_by_their_bounds(low, high, dtype, layout):
     assert np.abs(observe(picture).astype(int) - wanted).max() <= 1
 
 
+@pytest.mark.parametrize(("high", "kind"), [(1, np.uint8), (3, np.uint8), (1, np.int64)])
+def test_the_largest_number_of_a_board_is_white(high, kind):
+    board = np.full((20, 30), high, kind)
+    board[:, :15] = 0
+    observe = observer_for(gym.spaces.Box(0, high, board.shape, kind))
+    assert np.unique(observe(board)[:, [0, -1]]).tolist() == [0, 255]
+
+
+@pytest.mark.parametrize(("high", "seen"), [(3, [0, 1 / 3, 1]), (255, [0, 1 / 255, 3 / 255])])
+def test_the_largest_number_of_small_whole_numbers_is_one(high, seen):
+    observe = observer_for(gym.spaces.Box(0, high, (3,), np.uint8))
+    np.testing.assert_allclose(observe(np.uint8([0, 1, 3])), seen, rtol=1e-6)
+
+
 def test_small_arrays_of_floats_are_vectors():
     assert observer_for(gym.spaces.Box(0.0, 1.0, (8, 8))).shape == (64,)
     assert observer_for(gym.spaces.Box(0.0, 1.0, (24, 32))).shape == (SIDE, SIDE)
