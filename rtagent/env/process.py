@@ -213,8 +213,16 @@ def _count_tick(
 
 def run(context: WorkerContext[EnvironmentRecord]) -> None:
     """Body of the environment process."""
+    adapter = open_environment(context.config.env)
+    try:
+        _run(context, adapter)
+    finally:
+        # Also after an exception: a simulator that it has started would outlive this process.
+        adapter.close()
+
+
+def _run(context: WorkerContext[EnvironmentRecord], adapter: Adapter) -> None:
     config, world, clock = context.config, context.world, context.clock
-    adapter = open_environment(config.env)
     adapter.keep_time()
     default = DefaultBehaviour(config.env, adapter)
     context.record.realtime = int(enter_realtime(config.run.realtime))
@@ -259,7 +267,6 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
         for line in adapter.take_news():
             context.event("world", news=line)
     ledger.truncate_episode()
-    adapter.close()
 
 
 def _wait_for_start(context: WorkerContext[EnvironmentRecord]) -> None:

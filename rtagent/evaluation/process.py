@@ -161,12 +161,14 @@ def run(context: WorkerContext[EvaluationRecord]) -> None:
     context.set_idle_priority()
     config, blueprint = context.config, context.blueprint
     adapter = open_environment(config.env)
-    head = head_of(config.learning, blueprint.action_space)
-    policy = ActingPolicy(
-        config.policy, input_space(blueprint), blueprint.action_space, head, blueprint.precision
-    )
-    context.beat()
-    policy.warm_up()
-    context.ready()
-    Evaluation(context, adapter, policy).run()
-    adapter.close()
+    try:
+        head = head_of(config.learning, blueprint.action_space)
+        policy = ActingPolicy(
+            config.policy, input_space(blueprint), blueprint.action_space, head, blueprint.precision
+        )
+        context.beat()
+        policy.warm_up()
+        context.ready()
+        Evaluation(context, adapter, policy).run()
+    finally:
+        adapter.close()

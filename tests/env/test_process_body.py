@@ -86,6 +86,19 @@ def test_between_two_long_ticks_it_hears_that_it_is_to_stop(
     assert body(3, start_s=50.0, rate_hz=0.1, stop_s=52.0).clock.now() == pytest.approx(52.0)
 
 
+def test_a_world_that_raises_is_closed(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[stub_worlds.World] = []
+    monkeypatch.setattr(stub_worlds.World, "close", lambda world: closed.append(world))
+    body(3, start_s=5.0)
+    assert len(closed) == 1
+    monkeypatch.setattr(stub_worlds.World, "step", lambda world, action: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        body(3, start_s=9.0)
+    assert len(closed) == 2
+
+
 def test_faults_of_the_world_are_told_now_and_then(
     body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
