@@ -92,16 +92,19 @@ class SavedReplay:
         )
 
     def rate_hz(self) -> float:
-        """Ticks per second, by the times of the newest chunk's rows.
+        """Ticks per second, by the times of the newest chunk that tells them.
 
         Raises:
-            ReplayError: the chunk is corrupt, or has no two ticks in a row.
+            ReplayError: a chunk is corrupt, or none has two ticks of an episode in a row.
         """
-        rows = self._chunk(self.manifest.chunks[-1])[0]
-        steps = np.diff(rows["time_ns"])[np.diff(rows["tick"]) == 1]
-        if not len(steps) or not (median := float(np.median(steps))) > 0.0:
-            raise ReplayError(f"{self._folder}: too few ticks to tell their rate")
-        return NANO / median
+        for chunk in reversed(self.manifest.chunks):
+            rows = self._chunk(chunk)[0]
+            follows = (np.diff(rows["tick"]) == 1) & (np.diff(rows["episode"]) == 0)
+            steps = np.diff(rows["time_ns"])[follows]
+            # All demonstrated ticks have the time at which they were loaded.
+            if (passed := steps[steps > 0]).size:
+                return NANO / float(np.median(passed))
+        raise ReplayError(f"{self._folder}: too few ticks to tell their rate")
 
     def stretches(self, progress: Callable[[int], None] = lambda ticks: None) -> Iterator[Stretch]:
         """Everything that was saved, oldest first.

@@ -14,13 +14,23 @@ import numpy as np
 import pytest
 from mcap.reader import make_reader
 
+from rtagent.clock import NANO
 from rtagent.errors import UserError
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
 from rtagent.memory.ledger import COLUMNS
+from rtagent.staggering.arbiter import Source
 from rtagent.storage.replay_files import new_file
 from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import ReplayError
-from tests.stored_replay import PIXELS, SIGNATURE, VECTORS, Rings, Signature, shrink_chunks
+from tests.stored_replay import (
+    CHUNK,
+    PIXELS,
+    SIGNATURE,
+    VECTORS,
+    Rings,
+    Signature,
+    shrink_chunks,
+)
 
 TICKS = 45
 """Episodes of ten, and a half one."""
@@ -80,6 +90,31 @@ def test_mcap(rings: Rings, tmp_path: Path) -> None:
         return
     png = np.frombuffer(base64.b64decode(pictures[7]["data"]), np.uint8)
     assert (cv2.imdecode(png, cv2.IMREAD_GRAYSCALE) == rings.frames.frames[7]).all()
+
+
+@pytest.mark.parametrize(("demonstrated", "live"), [(0, CHUNK + 1), (12, 4)])
+def test_the_rate_is_that_of_the_newest_ticks_that_tell_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demonstrated: int, live: int
+) -> None:
+    """The newest chunk may have one tick, or mostly demonstrated ones, which have one time."""
+    shrink_chunks(monkeypatch)
+    rings = Rings()
+    for tick in range(demonstrated + live):
+        since = max(0, tick - demonstrated)
+        rings.ledger.write(
+            tick, observed=-1, time_ns=5 * NANO + since * NANO // 50, registered_ns=0,
+            lateness_ns=0, reward=0.0, weights_version=-1, episode=int(tick >= demonstrated),
+            worker=-1, source=Source.DEFAULT, flags=0, action=0,
+        )
+        rings.publish(tick)
+    rings.save(tmp_path / "replay")
+    assert SavedReplay(tmp_path).rate_hz() == pytest.approx(50.0)
+
+
+def test_a_replay_of_one_tick_has_no_rate(tmp_path: Path) -> None:
+    Rings().write(1).save(tmp_path / "replay")
+    with pytest.raises(ReplayError, match="too few ticks"):
+        SavedReplay(tmp_path).rate_hz()
 
 
 class Dataset:
