@@ -62,11 +62,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         recorder = Recorder(player, _name(config), states, demonstration)
         if args.keys is not None:
-            _play_script(args.keys, player, recorder)
+            with own_stdout():
+                _play_script(args.keys, player, recorder)
         else:
             _play_with_keyboard(args, recorder)
     finally:
-        player.close()
+        with own_stdout():
+            player.close()
     _report(recorder, as_json=args.json)
     return 0
 
@@ -128,10 +130,11 @@ def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
         url = address(int(sock.getsockname()[1]), token)
         # With --json stdout has nothing but the document.
         print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
-        try:
-            serve(sock, session, token, lambda: stop.received)
-        finally:
-            session.finish()
+        with own_stdout():
+            try:
+                serve(sock, session, token, lambda: stop.received)
+            finally:
+                session.finish()
 
 
 def _report(recorder: Recorder, *, as_json: bool) -> None:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtagent.env.gameboy import starfall
 from rtagent.env.gameboy.rom_library import import_rom
 from rtagent.storage.demonstration_file import load_demonstration
 from tests.cartridges import REWARDS, ROM, renamed
@@ -82,6 +84,30 @@ def test_an_environment_is_found_by_its_id(run: Run, tmp_path: Path) -> None:
     assert load_demonstration(tmp_path / "a.demo").outline.environment == "rtagent/Starfall-v0"
     assert run("rom", "record", "rtagent/Duel-v0", *options, "--replace").code == 0
     assert load_demonstration(tmp_path / "a.demo").outline.environment == "rtagent/Duel-v0"
+
+
+def test_what_an_environment_prints_is_not_in_the_document(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loud(starfall.Starfall):
+        def reset(self, **options: Any) -> Any:
+            print("reset")
+            return super().reset(**options)
+
+        def step(self, action: Any) -> Any:
+            print("step")
+            return super().step(action)
+
+        def close(self) -> None:
+            print("close")
+            super().close()
+
+    monkeypatch.setattr(starfall, "Starfall", Loud)
+    (tmp_path / "walk.keys").write_text("5 LEFT")
+    options = ("--keys", str(tmp_path / "walk.keys"), "--demonstration", str(tmp_path / "a.demo"))
+    done = run("rom", "record", *options, "--json")
+    assert json.loads(done.out)["demonstration"]["ticks"] == 6
+    assert set(done.err.split()) == {"reset", "step", "close"}
 
 
 def test_an_encounter_of_a_papers_game_is_made_from_its_title(
