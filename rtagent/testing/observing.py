@@ -28,13 +28,13 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         answer = self.env.reset(**options)
-        self.seen = answer[:1] if isinstance(answer, tuple) else ()
+        self.seen = tuple(answer[:1]) if isinstance(answer, tuple | list) else ()
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One tick."""
         answer = self.env.step(action)
-        self.seen = answer[:4] if isinstance(answer, tuple) else ()
+        self.seen = tuple(answer[:4]) if isinstance(answer, tuple | list) else ()
         return answer
 
 

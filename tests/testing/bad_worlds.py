@@ -175,6 +175,16 @@ class OldStep(Honest):
         return super().step(action)[:4]
 
 
+class Lists(Honest):
+    """Answers with lists, which rtagent takes as well as tuples."""
+
+    def reset(self, **options: Any) -> Any:
+        return list(super().reset(**options))
+
+    def step(self, action: Any) -> Any:
+        return list(super().step(action))
+
+
 class NoStep(Honest):
     def step(self, action: Any) -> Any:
         return None

@@ -32,8 +32,9 @@ def verdicts(make: Any, **job: Any) -> dict[str, Check]:
     return {check.name: check for check in judge(attempt(make, **job))}
 
 
-def test_nothing_is_wrong_with_an_honest_environment() -> None:
-    found = attempt(bad_worlds.Honest)
+@pytest.mark.parametrize("make", [bad_worlds.Honest, bad_worlds.Lists])
+def test_nothing_is_wrong_with_an_honest_environment(make: Any) -> None:
+    found = attempt(make)
     assert {check.name for check in judge(found) if check.verdict == "ok"} == OK
     assert len(found.steps_s) == 100
     assert found.ended == [20] * 5
