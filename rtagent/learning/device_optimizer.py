@@ -115,7 +115,9 @@ class DeviceOptimizer(Optimizer):
 
     def store(self) -> None:
         state = self._state
-        if self._unsaved and self._is_newest:
+        if not self._is_newest:
+            return
+        if self._unsaved:
             index = state.begin()
             self._device.copy(*zip(tensors(state.copies[index]), self._arrays, strict=True))
             state.commit(self._progress, checksum(self._weights))
@@ -154,6 +156,9 @@ class DeviceOptimizer(Optimizer):
         """Note that the weights are those of the shared state with a number."""
         if self._unsaved:
             self.lost += self._progress.updates - self._stored
+        if self._target_unsaved:
+            # It has followed steps that are lost: the stored one is read again.
+            self._target_number, self._target_unsaved = 0, False
         self._number, self._progress, self._stored = number, progress, progress.updates
         self._unsaved = False
 

@@ -267,7 +267,8 @@ class SharedUpdate:
 
     def staleness(self, gradient: Gradient) -> int:
         """Updates that were applied since the gradient's weights were read."""
-        return self.progress.updates - gradient.updates
+        # Negative if these weights had updates that were lost.
+        return max(0, self.progress.updates - gradient.updates)
 
     def apply(self, gradient: Gradient, *, alone: bool = False) -> Progress:
         """Apply a gradient to the shared weights; update the target and publish if that is due.
@@ -316,6 +317,8 @@ class SharedUpdate:
             scale = scale.after(overflowed=True)
             exponent, stable = scale.exponent, scale.stable
             self._optimizer.note(replace(before, scale_exponent=exponent, scale_stable=stable))
+            # Or another learner's next update would bring the old one back.
+            self.store()
         return scale
 
     def store(self) -> None:

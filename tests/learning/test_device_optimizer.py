@@ -96,6 +96,35 @@ def test_steps_that_were_not_stored_before_another_stored_its_own_are_lost_and_c
     assert first.state.progress.steps == 2
 
 
+def test_a_target_that_has_followed_lost_steps_is_lost_with_them() -> None:
+    first = alone(target_period=5)
+    second, begun = beside(first), first.state.target.copy()
+    for step in range(6):
+        turn(first, step, kept=True)
+    turn(second, 6)
+    # For a checkpoint, say.
+    first.publish()
+    for step in range(3):
+        assert first.state.target_updates == 0
+        np.testing.assert_array_equal(first.state.target, begun)
+        turn(first, 7 + step)
+    turn(first, 10)
+    assert first.state.progress.updates == first.state.target_updates == 5
+    np.testing.assert_array_equal(first.state.target, first.state.current.weights)
+
+
+def test_a_gradient_on_lost_steps_has_missed_none() -> None:
+    first = alone()
+    second = beside(first)
+    for step in range(3):
+        turn(first, step, kept=True)
+    progress = first.refresh()
+    assert progress == Progress(3, 3, 3 * B)
+    gradient = first.compute(batch(3), progress.updates)
+    turn(second, 4)
+    assert first.staleness(gradient) == 0
+
+
 def test_a_gradient_is_as_stale_as_the_newest_state_says() -> None:
     first = alone()
     second = beside(first)
@@ -133,16 +162,18 @@ def test_a_state_put_from_outside_is_taken_over() -> None:
     assert update.progress == Progress(71, 1, B)
 
 
-def test_a_lowered_scale_is_stored() -> None:
+def test_a_lowered_scale_is_stored_at_once() -> None:
     update = alone()
+    other = beside(update)
     update.algorithm.precision = "float16"
     update.refresh()
     gradient = update.compute(batch(0), 0)
     update.lower_scale(gradient)
     assert update.progress.scale_exponent == 15
-    update.store()
     assert update.state.progress.scale_exponent == 15
     assert not update.state.current.mean.any()
+    turn(other, 1)
+    assert update.progress.scale_exponent == 15
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 1000])
