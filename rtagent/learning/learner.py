@@ -111,6 +111,7 @@ class Learner:
         self._precision = AgreedPrecision(context, self._update, self._turns)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False
+        self._lost = 0
         self._largest_batch = 0
         self._marked_at = -math.inf
 
@@ -140,6 +141,10 @@ class Learner:
                     clock.sleep_until(clock.now() + IDLE_S)
                 if checkpoints.due:
                     checkpoints.write()
+            if self._device.apart:
+                # Another learner may go on from here, or write the last checkpoint.
+                with self._turns.hold():
+                    self._update.store()
         finally:
             self._prefetcher.close()
             self._placing.close()
@@ -340,10 +345,10 @@ class Learner:
             record.dropped += 1
             return
         update.learning = self._learning
-        lost = update.lost
-        after = update.apply(gradient, alone=len(context.desired.learner_ring) == 1)
+        after = update.apply(gradient, alone=context.desired.learner_ring == [context.index])
         record.applied += 1
-        record.dropped += update.lost - lost
+        record.dropped += update.lost - self._lost
+        self._lost = update.lost
         record.staleness_sum += stale
         record.staleness_max = max(stale, record.staleness_max)
         record.loss = gradient.loss

@@ -273,13 +273,6 @@ def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.Mo
     assert np.isfinite(run.published()).all()
 
 
-@pytest.mark.gpu
-def test_a_learner_on_a_gpu_learns_and_publishes(start: Start) -> None:
-    run = start(device="cuda", prefetch=2).learn(23)
-    assert run.world.weights.info() == WeightsInfo(version=6, updates=23)
-    assert np.isfinite(run.published()).all()
-
-
 def test_the_rate_of_updates_is_measured(start: Start) -> None:
     run = start()
     looks: list[tuple[float, int, float | None]] = []

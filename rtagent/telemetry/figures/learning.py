@@ -122,7 +122,8 @@ class Learning:
         "Updates left out because the loss scale was too large for the range of float16; it is "
         "halved then.", 0, metric="learning_overflows_total")]
     dropped: Annotated[int, counter(
-        "Gradients dropped because they missed too many updates.", 0,
+        "Gradients dropped because they missed too many updates, and updates of a learner on a GPU "
+        "that were lost because another learner had stored its own.", 0,
         metric="learning_dropped_total")]
     turns_expired: Annotated[int, counter(
         "Turns handed on because their learner let them lapse.", 0,
