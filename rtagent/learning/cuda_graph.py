@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -101,7 +102,7 @@ class GraphedCompute:
             inputs = replace(batch, **own)
             try:
                 recorded = self._record(partial(self._compute, inputs, acting))
-            except RuntimeError as error:
+            except Exception as error:
                 if is_out_of_memory(error):
                     raise
                 self._usable = False
@@ -120,14 +121,21 @@ def gpu_recorder(device: torch.device, generator: torch.Generator | None) -> Rec
         device: of the computations.
         generator: of the random numbers that are drawn. If None, torch's default generator.
     """
-    pool = torch.cuda.graph_pool_handle()
+    pool, graphs = torch.cuda.graph_pool_handle(), WeakSet[torch.cuda.CUDAGraph]()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    generators = [torch.cuda.default_generators[device.index or 0]]
+    if generator is not None:
+        generators.append(generator)
 
     def record(run: Run) -> tuple[Callable[[], object], Outputs]:
+        nonlocal pool
+        if not graphs:
+            # torch takes no graph into memory whose graphs are all gone.
+            pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         if generator is not None:
             graph.register_generator_state(generator)
-        with without_garbage():
+        with usable_afterwards(generators), without_garbage():
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()
             with torch.cuda.stream(stream):
@@ -139,6 +147,7 @@ def gpu_recorder(device: torch.device, generator: torch.Generator | None) -> Rec
                         end_capture(graph, pool)
                     raise
                 end_capture(graph, pool)
+        graphs.add(graph)
         return graph.replay, outputs
 
     return record
@@ -151,6 +160,18 @@ def end_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
     except RuntimeError:
         with suppress(Exception):
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        raise
+
+
+@contextmanager
+def usable_afterwards(generators: Sequence[torch.Generator]) -> Iterator[None]:
+    """A context for a recording; before torch 2.13 a failed one leaves generators unusable."""
+    try:
+        yield
+    except BaseException:
+        for each in generators:
+            # It goes on with the same numbers, but outside the recording.
+            each.graphsafe_set_state(each.clone_state())
         raise
 
 

@@ -156,6 +156,20 @@ def test_graphs_compute_the_same_gradients(
     assert graphed.progress == plain.progress
 
 
+@pytest.mark.gpu
+def test_graphs_are_recorded_anew_after_all_were_given_up() -> None:
+    device = Device.of(LearningConfig(device="cuda"))
+    update = SharedUpdate.private(network("dqn"), learning_of("dqn"), device.generator(1), device)
+    refused: list[object] = []
+    update._graphed._refused = refused.append
+    for _ in range(2):
+        update._graphed._known.clear()
+        for seed in range(3):
+            update.step(batch("dqn", seed))
+        assert any(update._graphed._known.values())
+    assert not refused
+
+
 class Waiting(torch.nn.Module):
     """A layer that asks the GPU for a number."""
 
@@ -167,7 +181,9 @@ class Waiting(torch.nn.Module):
 def test_what_waits_for_the_gpu_is_refused_and_learns_on() -> None:
     device = Device.of(LearningConfig(device="cuda"))
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 4), Waiting())
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(3, 4), torch.nn.Dropout(0.1), Waiting()
+    )
     update = SharedUpdate.private(module, LearningConfig(precision="float32"), device=device)
     refused: list[str] = []
     update._graphed._refused = refused.append
