@@ -21,9 +21,8 @@ import numpy as np
 
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run, rows_of
-from rtagent import Runtime
+from rtagent import Runtime, load_config
 from rtagent.cli.output import known
-from rtagent.config import LearningConfig
 from rtagent.errors import UserError
 from rtagent.policy.device import usable_device
 from rtagent.staggering.arbiter import Source
@@ -74,12 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--learn", action="store_true", help="learn on the same GPU meanwhile")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
+    settings = settings_of(options.device, options.width, options.learn) + options.set
     try:
-        usable_device(LearningConfig(device=options.device).device, "--device")
+        usable_device(load_config(overrides=settings).policy.device, "--device")
     except UserError as error:
         print(f"gpu_acting: {error}", file=sys.stderr)
         return 1
-    settings = settings_of(options.device, options.width, options.learn) + options.set
     began = time.monotonic()
     with acting_run(*settings, limit_s=BEGIN_S) as runtime:
         begun_s = time.monotonic() - began

@@ -26,6 +26,7 @@ from gymnasium import spaces
 
 from benchmarks.command import command_line
 from benchmarks.learning.dqn_sides import NaiveUpdate, random_batch
+from rtagent import load_config
 from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.errors import UserError
 from rtagent.learning.cuda_graph import tensors_of
@@ -103,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args(arguments)
     try:
-        device = Device.of(LearningConfig(device=options.device))
+        config = load_config(overrides=[f"learning.device={options.device}"])
+        device = Device.of(config.learning)
     except UserError as error:
         print(f"gpu_update: {error}", file=sys.stderr)
         return 1
