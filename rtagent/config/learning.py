@@ -144,8 +144,8 @@ class LearningConfig(Section):
     compute it hundreds of times more slowly."""
     device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """Where learners compute: cpu, cuda:N, or auto, the first GPU if torch can use one; in a
-    cluster, on the learner's machine. The learned state is stored in the host's memory, where
-    learners meet."""
+    cluster, on the learner's machine. On a GPU a learner has weights, moments and target network of
+    its own, and stores them in the host's memory, where learners meet."""
     placement: Literal["off", "auto"] = "off"
     """auto: each learner measures the parts of its step, and lets a second core compute some of
     them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to
