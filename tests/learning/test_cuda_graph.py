@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from rtagent.config import LearningConfig
-from rtagent.learning.cuda_graph import MOST, GraphedCompute, Outputs
+from rtagent.learning.cuda_graph import MOST, GraphedCompute, Outputs, gpu_recorder
 from rtagent.learning.device import Device
 from rtagent.learning.out_of_memory import release
 from rtagent.learning.replay.batch import Batch
@@ -130,6 +134,88 @@ def test_without_memory_all_graphs_are_given_up(
     for _ in range(2):
         graphed(rewarded(1.0), True, "float32")
     assert computation.recordings == 3
+
+
+class FakeGraph:
+    """Records nothing; its recording fails in the end if `fails`."""
+
+    fails = False
+    pools: ClassVar[list[int]] = []
+
+    def register_generator_state(self, generator: Any) -> None:
+        assert not generator.recording
+
+    def capture_begin(self, pool: int, capture_error_mode: str) -> None:
+        self.pools.append(pool)
+
+    def capture_end(self) -> None:
+        if self.fails:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def replay(self) -> None:
+        pass
+
+
+class FakeGenerator:
+    """Before torch 2.13 a generator stays in a recording that failed."""
+
+    recording = False
+
+    def clone_state(self) -> FakeGenerator:
+        return FakeGenerator()
+
+    def graphsafe_set_state(self, state: FakeGenerator) -> None:
+        self.recording = state.recording
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> list[FakeGenerator]:
+    """A GPU whose recordings are of no consequence; returns its default generators."""
+    generators = [FakeGenerator()]
+    monkeypatch.setattr(FakeGraph, "pools", [])
+    for name, value in {
+        "CUDAGraph": FakeGraph, "graph_pool_handle": itertools.count().__next__,
+        "Stream": lambda: None, "stream": nullcontext, "default_generators": generators,
+        "current_device": lambda: 0, "synchronize": lambda: None, "empty_cache": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return generators
+
+
+def outputs() -> Outputs:
+    return torch.zeros(()), torch.zeros(1)
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_graphs_share_memory_while_there_is_any() -> None:
+    """torch takes no graph into memory whose graphs are all gone."""
+    record = gpu_recorder(None)
+    kept = [record(outputs), record(outputs)]
+    kept.pop(0)
+    kept.append(record(outputs))
+    first, *others = FakeGraph.pools
+    assert others == [first, first]
+    kept.clear()
+    kept.append(record(outputs))
+    assert FakeGraph.pools[-1] != first
+
+
+def test_numbers_are_drawn_after_a_recording_that_failed(
+    fake_gpu: list[FakeGenerator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeGraph, "fails", True)
+    generators: list[Any] = [*fake_gpu, FakeGenerator()]
+    record = gpu_recorder(generators[1])
+
+    def run() -> Outputs:
+        for each in generators:
+            each.recording = True
+        return outputs()
+
+    with pytest.raises(RuntimeError, match="during capture"):
+        record(run)
+    assert [each.recording for each in generators] == [False, False]
+    assert gc.isenabled()
 
 
 @pytest.mark.gpu
