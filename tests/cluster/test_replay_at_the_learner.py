@@ -180,21 +180,6 @@ def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
     assert world.node.generated > 200
 
 
-def test_transferred_priorities_are_measured_under_the_lock_of_the_trainer(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene, held, errors = Scene(baseline(capacity=4096)), [], Trainer.errors
-
-    def watch(trainer: Trainer, batch: Batch) -> Any:
-        held.append(scene.learner._training.locked())
-        return errors(trainer, batch)
-
-    monkeypatch.setattr(Trainer, "errors", watch)
-    scene.run(3.0)
-    assert held
-    assert all(held)
-
-
 def test_nodes_of_both_kinds_feed_one_learner() -> None:
     first, second = baseline(name="a", capacity=4096), Edge(name="b")
     scene = Scene(first, second)

@@ -136,6 +136,9 @@ def test_without_memory_all_graphs_are_given_up(
     assert computation.recordings == 3
 
 
+GPU = torch.device("cuda", 0)
+
+
 class FakeGraph:
     """Records nothing; its recording fails in the end if `fails`."""
 
@@ -175,8 +178,9 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> list[FakeGenerator]:
     monkeypatch.setattr(FakeGraph, "pools", [])
     for name, value in {
         "CUDAGraph": FakeGraph, "graph_pool_handle": itertools.count().__next__,
-        "Stream": lambda: None, "stream": nullcontext, "default_generators": generators,
-        "current_device": lambda: 0, "synchronize": lambda: None, "empty_cache": lambda: None,
+        "Stream": lambda device: None, "stream": nullcontext, "default_generators": generators,
+        "current_device": lambda: 0, "synchronize": lambda device: None,
+        "empty_cache": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     return generators
@@ -189,7 +193,7 @@ def outputs() -> Outputs:
 @pytest.mark.usefixtures("fake_gpu")
 def test_graphs_share_memory_while_there_is_any() -> None:
     """torch takes no graph into memory whose graphs are all gone."""
-    record = gpu_recorder(None)
+    record = gpu_recorder(GPU, None)
     kept = [record(outputs), record(outputs)]
     kept.pop(0)
     kept.append(record(outputs))
@@ -205,7 +209,7 @@ def test_numbers_are_drawn_after_a_recording_that_failed(
 ) -> None:
     monkeypatch.setattr(FakeGraph, "fails", True)
     generators: list[Any] = [*fake_gpu, FakeGenerator()]
-    record = gpu_recorder(generators[1])
+    record = gpu_recorder(GPU, generators[1])
 
     def run() -> Outputs:
         for each in generators:
