@@ -292,7 +292,12 @@ class StatsReader:
         return sum(known) if known else None
 
     def _exploration_rate(self) -> float | None:
-        """The rate of the newest registered action; unknown before the first."""
+        """The rate of the newest registered action; unknown before the first, and of a policy that
+        draws its actions, where the rate says nothing.
+        """
+        config = self._world.config.learning
+        if config.on_policy or config.algorithm == "sac":
+            return None
         records = self._world.metrics.inference[: self._world.control.desired.rows]
         newest = [
             (int(each["registered_ns"]), record.epsilon)

@@ -121,6 +121,14 @@ def test_the_exploration_rate_is_that_of_the_newest_action(run: Run) -> None:
     assert run.figures().learning["epsilon"] == 0.1
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "sac"])
+def test_a_policy_that_draws_its_actions_has_no_exploration_rate(algorithm: str) -> None:
+    run = Run(learning={"algorithm": algorithm, "rollout": 16})
+    run.deposit(1, 0.01, 0)
+    run.metrics.inference[0].epsilon = 0.3
+    assert run.figures().learning["epsilon"] is None
+
+
 def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     """A learner that waits beats, too; one that has just come has no loss yet."""
     records = run.metrics.learners

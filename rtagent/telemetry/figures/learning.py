@@ -105,7 +105,8 @@ class Learning:
     epsilon: Annotated[float | None, Figure(
         "Exploration rate (policy.epsilon_start): the share of random choices of discrete value "
         "learners, the scale of the noise of td3 and ddpg.", 0.05, SHARE, "exploration_ratio",
-        names=("exploration rate",), none="before the first inference")]
+        names=("exploration rate",),
+        none="before the first inference, and with ppo, a2c and sac, whose policies draw actions")]
     staleness: Staleness
     weights_version: Annotated[int | None, Figure(
         "Version of the newest published weights.", 234, metric="learning_weights_version",
