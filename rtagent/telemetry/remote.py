@@ -21,14 +21,16 @@ def remote_figures(running: Sequence[InferenceRecord], all_: Sequence[InferenceR
         running: of the processes that run.
         all_: of all processes that have ever run.
     """
-    asked = [each for each in running if each.round_trip_ns or each.compute_ns]
+    # The times of a link that is lost are those of the past.
+    connected = [each for each in running if each.connected]
+    asked = [each for each in connected if each.round_trip_ns or each.compute_ns]
 
     def mean_ms(name: str) -> float | None:
         values = [getattr(each, name) for each in asked]
         return sum(values) / len(values) / 1e6 if values else None
 
     return Remote(
-        connected=any(each.connected for each in running),
+        connected=bool(connected),
         round_trip_ms=mean_ms("round_trip_ns"), queue_ms=mean_ms("queue_ns"),
         compute_ms=mean_ms("compute_ns"), in_flight=sum(each.in_flight for each in running),
         dropped=sum(each.dropped for each in all_), hedged=sum(each.hedged for each in all_),

@@ -44,3 +44,10 @@ def test_times_are_means_of_running_processes_and_counts_are_of_all() -> None:
     assert in_a_line(found) == "connected, 60.0 ms on the network, 85.0 ms computing, 2 in flight"
     assert "1.5 ms in its queue" in in_a_line(replace(found, queue_ms=1.5))
     assert in_a_line(replace(found, connected=False)) == "no policy server answers"
+    # Of a lost link no time is known.
+    run.metrics.inference[0].connected = 0
+    found = run.reader.read().inference.remote
+    assert (found.connected, found.round_trip_ms, found.compute_ms) == (True, 70.0, 90.0)
+    run.metrics.inference[1].connected = 0
+    found = run.reader.read().inference.remote
+    assert (found.connected, found.round_trip_ms, found.queue_ms) == (False, None, None)

@@ -21,7 +21,7 @@ BEFORE = "before the first tick"
 NO_TICK = "no tick in the window"
 NO_ACTION = "no action was executed in the window"
 NO_INFERENCE = "no inference in the window"
-NO_ANSWER = "no policy server has answered"
+NO_ANSWER = "no policy server answers"
 TOO_FEW = "too few new actions in the window"
 BY_TORCH = "torch acts"
 ABSENT = "there is no such process at present"
@@ -189,7 +189,7 @@ class InferenceWorker:
 class Remote:
     """A policy on another machine: the link to its server, and where the time of an inference goes.
 
-    Times are smoothed, and means over the processes.
+    Times are smoothed, and means over the processes that are connected.
     """
 
     connected: Annotated[bool, Figure(
