@@ -108,6 +108,8 @@ def learning(stats: Stats) -> Verdict:
         return Verdict("none", "Not learning yet", f"No update so far; {returned}")
     if rate is None and stats.learning.loss is None:
         return Verdict("none", "Not learning yet", f"No update since the start; {returned}")
+    if rate is None and any(each.state == "starting" for each in stats.learning.workers):
+        return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
     loss = stats.learning.loss

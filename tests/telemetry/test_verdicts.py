@@ -191,6 +191,9 @@ def test_the_verdict_on_lateness(disagreement: float | None, level: str) -> None
         ({"learning__paused": True}, "watch", "Learning is paused"),
         ({"learning__updates": 0}, "none", "Not learning yet"),
         ({"learning__updates_per_s": None}, "bad", "Learning stands still"),
+        # As where a run without learners is given one.
+        ({"learning__updates_per_s": None, "learning__workers": [{"state": "starting"}]}, "watch",
+         "Not learning yet"),
         # Updates of a checkpoint, and none since.
         ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),
         ({"episodes__mean_return_100": None}, "none", "Learning"),
