@@ -2,6 +2,7 @@
 
 const REQUEST_MS = 3000;
 const SILENCE_MS = 3000;
+const CONNECT_MS = 10_000;
 const RETRY_MS = 1000;
 
 export const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -45,6 +46,7 @@ export async function repeat(milliseconds, work, { hidden = true } = {}) {
 // Calls onLost again each second while the connection is lost.
 export function openStream(hz, { onFigures, onLost, onFound }) {
   let source = null;
+  let begun = null;
   let heard = performance.now();
   let lost = false;
 
@@ -55,6 +57,7 @@ export function openStream(hz, { onFigures, onLost, onFound }) {
 
   function connect() {
     source?.close();
+    begun = performance.now();
     source = new EventSource(`/v1/stats/stream?hz=${hz}`);
     source.onmessage = (event) => {
       heard = performance.now();
@@ -75,9 +78,8 @@ export function openStream(hz, { onFigures, onLost, onFound }) {
   setInterval(() => {
     if (performance.now() - heard < SILENCE_MS) return;
     lose();
-    if (source.readyState === EventSource.OPEN) {
-      heard = performance.now();
-      connect();
-    }
+    // A request that is never answered, as on a connection that was cut unseen, must not be waited for.
+    const patience = source.readyState === EventSource.OPEN ? SILENCE_MS : CONNECT_MS;
+    if (source.readyState !== EventSource.CLOSED && performance.now() - begun >= patience) connect();
   }, RETRY_MS);
 }

@@ -288,6 +288,27 @@ def test_lost_connection_is_announced_and_mended(page: Any, running: RunningServ
     expect_text(verdict(page, "health"), "^Nothing is broken$")
 
 
+def test_a_stream_that_is_never_answered_is_asked_for_again(
+    blank: Any, running: RunningService
+) -> None:
+    """As on a connection that a router between has forgotten."""
+    asked: list[Any] = []
+
+    def leave_the_first(route: Any) -> None:
+        asked.append(route)
+        if len(asked) > 1:
+            route.continue_()
+
+    blank.route("**/v1/stats/stream*", leave_the_first)
+    blank.clock.install()
+    blank.goto(running.login_url())
+    blank.clock.fast_forward(4_000)
+    expect_text(blank.get_by_role("alert"), "Connection lost")
+    blank.clock.fast_forward(10_000)
+    expect_text(figure(blank, "actions.agent"), "17,800")
+    blank.locator("#connection").wait_for(state="hidden")
+
+
 def test_while_nobody_answers_only_the_stream_and_the_status_are_asked_for(
     page: Any, running: RunningService
 ) -> None:
