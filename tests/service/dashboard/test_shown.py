@@ -77,6 +77,10 @@ def test_an_engine_is_shown_with_its_agreement_and_what_was_refused(
     assert agreement.is_hidden()
     inference["engine_refused"] = 0
     engine.wait_for(state="hidden")
+    # As with policy.engine_agreement = 0.
+    inference |= {"engine": "openvino", "engine_precision": "int8", "engine_agreement": 0.0}
+    expect_text(agreement, r"^0\.0 %$")
+    agreement.wait_for()
 
 
 def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningService) -> None:
