@@ -13,7 +13,7 @@ NOTABLE = frozenset({
     "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
     "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
     "cuda_graph_refused",
-    "remote_lost", "rollout_lost", "replay_damaged", "cluster_unreached",
+    "remote_lost", "rollout_lost", "replay_damaged", "cluster_unreached", "memory_pressure",
 })
 
 

@@ -22,6 +22,7 @@ function generic(event) {
 
 const SENTENCES = {
   started: (e) => `Started with ${e.environment}${e.resumed ? `, from ${plain(e.resumed)}` : ""}`,
+  world: (e) => e.news,
   observations: (e) => `The agent sees ${e.seen}`,
   set: (e) => `${e.source}: ${changes(e)}${e.by ? ` (by ${e.by})` : ""}`,
   in_force: (e) => `${e.source}: ${e.settings.map((name) => name.replaceAll("_", " ")).join(", ")} in force now`,
@@ -48,13 +49,16 @@ const SENTENCES = {
     ? `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`
     : `A batch did not fit, so memory was halved: replay ${bytes(e.replay_bytes)}, `
       + `batches ${bytes(e.batch_bytes)}`),
-  memory_division: (e) =>
-    `Memory was divided again: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
+  memory_pressure: (e) => `${e.where === "machine" ? "The machine" : e.where} runs short of memory, `
+    + `so memory was halved: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
+  memory_division: (e) => (e.budget_bytes < 0
+    ? `Without a memory budget the replay may keep ${plain(e.ticks_limit)} ticks`
+    : `Memory was divided again: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`),
   memory_budget_exceeded: (e) =>
     `The memory budget is exceeded: ${bytes(e.used_bytes)} used of ${bytes(e.budget_bytes)}`,
   memory_recovered: () => "The machine has memory to spare again",
   memory: (e) => `Too little memory: ${e.error}`,
-  horizon: (e) => `Training horizon ${plain(e.horizon)} ${e.outcome.replaceAll("_", " ")} after `
+  horizon: (e) => `Training horizon ${plain(e.horizon)} ${e.outcome.replace("early-exit", "ended early")} after `
     + `${seconds(e.elapsed_s)} of ${seconds(e.deadline_s)}, ${plain(e.consumed)} of ${plain(e.data_budget)} samples`,
   batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
   evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}, `

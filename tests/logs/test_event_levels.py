@@ -20,5 +20,9 @@ def test_a_lost_replay_is_an_error_and_a_damaged_one_a_warning() -> None:
     assert [level_name(kind) for kind in LOST_REPLAY] == ["error", "warning", "info"]
 
 
+def test_that_the_replay_is_halved_is_a_warning() -> None:
+    assert level_name("memory_pressure") == "warning"
+
+
 def test_that_nothing_is_learned_is_a_warning() -> None:
     assert level_name("cluster_unreached") == "warning"

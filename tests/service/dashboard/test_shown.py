@@ -265,6 +265,30 @@ def test_a_batch_that_did_not_fit_is_told_by_two_events(page: Any, running: Runn
     expect_text(events.nth(0), "^A batch did not fit, .* replay 300 MiB, batches 5 MiB$")
 
 
+def test_events_of_memory_and_horizons_are_sentences(page: Any, running: RunningService) -> None:
+    memory = {"replay_bytes": 300 << 20, "batch_bytes": 5 << 20, "ticks_limit": 90_000}
+    horizon = {"horizon": 3, "elapsed_s": 12.0, "deadline_s": 30.0, "consumed": 4000,
+               "data_budget": 10_000}
+    running.backend.history[:] = [
+        event(6, "world", "environment", news="the car is connected"),
+        event(5, "horizon", "supervisor", outcome="early-exit", **horizon),
+        event(4, "memory_division", "supervisor", budget_bytes=-1, **memory),
+        event(3, "memory_division", "supervisor", budget_bytes=900 << 20, **memory),
+        event(2, "memory_pressure", "supervisor", where="/sys/fs/cgroup/robot", **memory),
+        event(1, "memory_pressure", "supervisor", where="machine", **memory),
+    ]
+    events = page.locator("#events li .what")
+    for place, said in enumerate((
+        r"^the car is connected$",
+        r"^Training horizon 3 ended early after 12\.0 s of 30\.0 s, 4,000 of 10,000 samples$",
+        "^Without a memory budget the replay may keep 90,000 ticks$",
+        "^Memory was divided again: replay 300 MiB, batches 5 MiB$",
+        "^/sys/fs/cgroup/robot runs short of memory, so memory was halved: replay 300 MiB, ",
+        "^The machine runs short of memory, so memory was halved: replay 300 MiB, batches 5 MiB$",
+    )):
+        expect_text(events.nth(place), said)
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("checkpoint_failed", "No checkpoint .* disk full"),
