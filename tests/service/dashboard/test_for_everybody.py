@@ -18,7 +18,7 @@ STATIC = Path(service.__file__).parent / "static"
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("path", ["", "figures"])
+@pytest.mark.parametrize("path", ["", "figures", "docs"])
 def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     running.backend.figures["r3"].update(mode="step", time_ratio=0.25, data_ratio=0.5,
                                          memory_budget_bytes=900 << 20)
