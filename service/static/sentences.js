@@ -91,9 +91,9 @@ const SENTENCES = {
 const LEVELS = { error: "bad", warning: "watch" };
 
 const MARKED = {
-  set: (e) => changes(e),
+  set: (e) => `${e.source}: ${changes(e)}`,
   in_force: SENTENCES.in_force,
-  rescaled: (e) => `processes ${plain(e.before)} → ${plain(e.after)}`,
+  rescaled: (e) => `${e.source}: processes ${plain(e.before)} → ${plain(e.after)}`,
   died: (e) => `${e.source} died`,
   failed: (e) => `${e.source} failed`,
   restarted: (e) => `${e.source} back`,

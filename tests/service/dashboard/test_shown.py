@@ -245,7 +245,7 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     # It did not happen today.
     expect_text(page.locator("#events time").first, r"^1 Jan, \d\d:00:31$")
     chart = page.locator('[data-series="learning.loss"]')
-    expect_attribute(chart, "aria-label", "now .*; marked: processes 1 → 3; slip$")
+    expect_attribute(chart, "aria-label", "now .*; marked: learning: processes 1 → 3; slip$")
     page.get_by_label("Kind").select_option("solar_eclipse")
     assert eventually(lambda: events.count() == 1)
     expect_text(events, "^solar eclipse")
@@ -392,7 +392,7 @@ def test_another_run_starts_with_empty_charts(page: Any, running: RunningService
         event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
     ]
     chart = page.locator('[data-series="learning.loss"]')
-    expect_attribute(chart, "aria-label", "marked: processes 1 → 3")
+    expect_attribute(chart, "aria-label", "marked: learning: processes 1 → 3")
     running.backend.history[:] = [event(1, "restarted", "learner 0", restarts=1)]
     running.backend.report = {**running.backend.report, "run_id": "another"}
     expect_text(page.locator("#run-id"), "another")
