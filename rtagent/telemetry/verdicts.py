@@ -106,14 +106,14 @@ def learning(stats: Stats) -> Verdict:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates:
         return Verdict("none", "Not learning yet", f"No update so far; {returned}")
-    if rate is None and stats.learning.loss is None:
+    loss = stats.learning.loss
+    if loss is None:
         return Verdict("none", "Not learning yet", f"No update since the start; {returned}")
     if rate is None and any(each.state == "starting" for each in stats.learning.workers):
         return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
-    loss = stats.learning.loss
-    pace = f"{rate:.1f} updates/s, loss {'unknown' if loss is None else f'{loss:.3g}'}"
+    pace = f"{rate:.1f} updates/s, loss {loss:.3g}"
     if value is None:
         return Verdict("none", "Learning", f"No episode has ended yet; {pace}")
     direction, episodes = stats.episodes.trend.direction, stats.episodes.count
