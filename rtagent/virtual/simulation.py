@@ -22,6 +22,7 @@ import torch
 
 from rtagent.clock import NANO, whole_ticks
 from rtagent.config import Config
+from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
@@ -120,7 +121,7 @@ def _settled(config: Config, seed: int | None) -> Config:
     """The configuration without what depends on the machine.
 
     Raises:
-        UserError: a setting has no counterpart in virtual time.
+        UserError: a setting has no counterpart in virtual time, or the seed is out of bounds.
     """
     if config.inference.processes == "auto":
         raise UserError("inference.processes = 'auto' does not fit virtual time; use a number")
@@ -137,7 +138,7 @@ def _settled(config: Config, seed: int | None) -> Config:
     values["learning"] |= {"placement": "off", "prefetch": 0}
     if seed is not None:
         values["run"]["seed"] = seed
-    return Config.model_validate(values)
+    return parse_config(values)
 
 
 @contextmanager

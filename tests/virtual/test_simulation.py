@@ -168,6 +168,8 @@ def test_what_has_no_virtual_time_is_refused() -> None:
         pole("policy.pretrained=a.pt2", "learning.processes=0")
     with pytest.raises(UserError, match="seconds of an update = 0"):
         pole(update_s=0.0)
+    with pytest.raises(UserError, match=r"run\.seed = 2147483648"):
+        pole(seed=2**31)
 
 
 def test_it_can_be_ended_early() -> None:
