@@ -39,6 +39,11 @@ def run(args: argparse.Namespace) -> int:
     if args.write and not args.check:
         raise UserError("bench --write: goes with --check")
     if args.check:
+        if args.rest:
+            raise UserError(
+                f"bench --check {args.name} {' '.join(args.rest)}: --write and --json go before "
+                f"the name; the benchmark's own options are in {RATCHET}"
+            )
         return bench_ratchet.check(CHECKOUT / RATCHET, args.name, _measure, args)
     if args.name is None:
         list_scripts(args, scripts, "benchmark", "what it measures")

@@ -86,6 +86,7 @@ def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
 def test_refusals(refused: Refused) -> None:
     assert "fast, other" in refused("bench", "--check", "nothing")
     assert "--check" in refused("bench", "--write")
+    assert "go before the name" in refused("bench", "--check", "fast", "--write")
 
 
 def test_the_committed_ones_are_of_benchmarks_that_there_are() -> None:
