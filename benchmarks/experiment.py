@@ -115,7 +115,7 @@ def perform(
     seeds = usual if options.seeds is None else options.seeds
     every = [dict(params) for params in experiment.trials(options.quick)]
     places = {identity({"params": params}, 0): place for place, params in enumerate(every)}
-    planned = _chosen([
+    planned = chosen([
         {"params": params, "seed": seed} for seed in dict.fromkeys(seeds) for params in every
     ], options.only)
 
@@ -216,8 +216,12 @@ def _as_record(outcome: dict[str, Any] | Exception) -> dict[str, Any]:
     return outcome
 
 
-def _chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str, Any]]:
-    """The trials with the wanted parameters, each `NAME=VALUE`."""
+def chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str, Any]]:
+    """The trials with all the wanted parameters, each `NAME=VALUE`.
+
+    Raises:
+        UserError: there are none.
+    """
     for each in only:
         name, _, value = each.partition("=")
         names = dict.fromkeys(name for trial in planned for name in trial["params"])

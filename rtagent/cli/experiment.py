@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, nargs="+", metavar="K",
         help="seeds of the trials; default: the experiment's own, with --quick at most three")
     add("--only", action="append", default=[], metavar="NAME=VALUE",
-        help="only the trials with this parameter; may be repeated")
+        help="only the trials with this parameter; may be repeated, for those with all of them")
     add("--anew", action="store_true", help="ignore what the folder holds, and begin anew")
     add_json_option(parser)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from unittest.mock import patch
 
+from benchmarks import experiment
 from rtagent import cli
 from rtagent.cli.bench import find_scripts
 from rtagent.config_sources import load_config
@@ -110,7 +111,8 @@ def check_rtagent(arguments: Sequence[str]) -> None:
     if arguments[0] == "bench" and parsed.name:
         check_benchmark(parsed.name, parsed.rest)
     if arguments[0] == "experiment" and parsed.name:
-        assert (ROOT / f"benchmarks/experiments/{parsed.name.replace('-', '_')}.py").exists()
+        trials = experiment.load(parsed.name).trials(parsed.quick)
+        assert experiment.chosen([{"params": dict(each)} for each in trials], parsed.only)
 
 
 def check_benchmark(name: str, arguments: Sequence[str]) -> None:
@@ -138,6 +140,13 @@ def check_pip(arguments: Sequence[str]) -> None:
     for word in arguments:
         if match := re.match(r"rtagent\[([\w,-]+)\]", word):
             assert set(match[1].split(",")) <= EXTRAS, word
+
+
+def experiments() -> Iterator[str]:
+    """The experiments that sentences name with their options."""
+    for page in PAGES:
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        yield from re.findall(r"`rtagent (experiment [a-z][^`]*)`", text)
 
 
 def measured() -> Iterator[str]:

@@ -25,6 +25,7 @@ from tests.docs.commands import (
     check_benchmark,
     check_rtagent,
     commands,
+    experiments,
     measured,
 )
 
@@ -100,7 +101,7 @@ def test_those_that_need_a_daemon_run_in_their_order(daemon: Path, run: Run) -> 
             assert '"actions"' in answer
 
 
-@pytest.mark.parametrize("command", sorted(set(measured())))
+@pytest.mark.parametrize("command", sorted({*measured(), *experiments()}))
 def test_figures_name_a_command_that_there_is(command: str) -> None:
     name, *arguments = shlex.split(command)
     if name == "experiment":
