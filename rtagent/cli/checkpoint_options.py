@@ -12,12 +12,12 @@ from rtagent.evaluation.trained_policy import configuration, load_checkpoint
 from rtagent.storage.checkpoint import Checkpoint
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
-    """`[CHECKPOINT]`, and the options of the configuration."""
+def add_checkpoint_options(parser: argparse.ArgumentParser, other: str = "") -> None:
+    """`[CHECKPOINT]`, and the options of the configuration; `other` says what else it may be."""
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", type=Path, nargs="?",
         help="a checkpoint, or a folder or state directory: its best one, else its newest; "
-        "default: the configured state directory",
+        f"{other}default: the configured state directory",
     )
     add_config_options(parser, default="the checkpoint's own configuration")
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"cannot listen on {args.host}:{args.port}: {reason}; choose another with --port"
+            f"cannot listen on {args.host}:{args.port}: {reason}; choose another --host or --port"
         ) from None
     clock = MonotonicClock()
     simulator = Simulator(
@@ -115,7 +115,7 @@ def _check_bounds(args: argparse.Namespace) -> None:
     check_between("fps", args.fps, 1.0, 240.0)
     check_between("clients", args.clients, 1, 64)
     if not 0 <= args.seed < 2**63:
-        raise UserError(f"--seed {args.seed}: must not be negative")
+        raise UserError(f"--seed {args.seed}: must be 0 to {2**63 - 1}")
 
 
 def _race(args: argparse.Namespace) -> Rules | None:

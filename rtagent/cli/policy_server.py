@@ -40,7 +40,7 @@ PERIOD_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_checkpoint_options(parser)
+    add_checkpoint_options(parser, "or package.module:callable, as policy.factory names it; ")
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to bind (127.0.0.1)")
     add("--port", type=int, default=8000, help="port to bind; 0: a free one (8000)")
