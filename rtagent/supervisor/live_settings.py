@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pydantic_core import PydanticSerializationError
+
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.live_config import Values, changed
@@ -23,12 +25,18 @@ def first_state(config: Config) -> DesiredState:
 
 
 def check_size(config: Config) -> None:
-    """Refuse a configuration that is too long to be part of the status.
+    """Refuse a configuration that cannot be part of the status.
 
     Raises:
-        UserError: it is too long.
+        UserError: it is too long, or is no JSON.
     """
-    size = len(config.model_dump_json())
+    try:
+        size = len(config.model_dump_json())
+    except PydanticSerializationError:
+        raise UserError(
+            "a text of the configuration, such as the name of a folder, is not UTF-8, which the "
+            "record of a run has to be; give it another name"
+        ) from None
     if size > MOST_CONFIG_BYTES:
         raise UserError(
             f"the configuration takes {size} bytes as JSON, {MOST_CONFIG_BYTES} at most are "

@@ -13,7 +13,13 @@ from rtagent.env.actions import BoxActions, DiscreteActions
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.control import DesiredState
-from rtagent.supervisor.live_settings import change, check_default_action, first_state, scaled
+from rtagent.supervisor.live_settings import (
+    change,
+    check_default_action,
+    check_size,
+    first_state,
+    scaled,
+)
 
 
 @pytest.fixture
@@ -32,6 +38,15 @@ def test_the_first_state_follows_the_configuration() -> None:
     assert (desired.processes, desired.rows) == (3, 3)
     assert desired.config is config
     assert not desired.go
+
+
+@pytest.mark.parametrize(("setting", "named"), [
+    (f"env.kwargs.rom={'r' * 200_000}", "takes .* bytes as JSON"),
+    ("run.state_dir=\udcff", "is not UTF-8"),
+])
+def test_what_the_status_cannot_hold_is_refused(setting: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        check_size(load_config(None, [setting], {}))
 
 
 @pytest.mark.parametrize(
