@@ -267,9 +267,11 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
             # Else a folder that cannot be written to is noticed after the first trial.
             return fresh
     try:
-        record: dict[str, Any] = json.loads(path.read_text())
+        record: Any = json.loads(path.read_text())
     except ValueError as error:
         raise UserError(f"{path} is not readable ({error}); begin anew with --anew") from None
+    if not isinstance(record, dict) or "trials" not in record:
+        raise UserError(f"{path} is of no experiment; name another --out")
     wanted = {identity(trial) for trial in planned}
     record["trials"] = [
         trial for trial in record["trials"]

@@ -213,6 +213,10 @@ def test_a_damaged_folder_is_refused(options: Options) -> None:
     (options.out / "results.json").write_text("{")
     with pytest.raises(UserError, match="not readable"):
         perform(experiment_of(1), options, InThisProcess())
+    for others in ("[]", '{"accuracy": 1}'):
+        (options.out / "results.json").write_text(others)
+        with pytest.raises(UserError, match="is of no experiment; name another --out"):
+            perform(experiment_of(1), options, InThisProcess())
 
 
 def test_an_interrupted_save_leaves_the_old_file(
