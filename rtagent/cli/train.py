@@ -62,13 +62,13 @@ class Outcome:
     Attributes:
         history: figures over time.
         stats: the newest figures.
-        applied: updates that all learners applied in this run.
+        before: updates before this run.
         failure: why it ended early. If None, it did not.
     """
 
     history: learning_curve.History
     stats: dict[str, Any]
-    applied: int
+    before: int
     failure: str | None = None
 
 
@@ -169,7 +169,8 @@ def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
 
 def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outcome:
     """Show how training goes, until the goal, a signal to stop, or until it cannot go on."""
-    history, stats, applied = learning_curve.History(SAMPLE_S), runtime.stats(), 0
+    history, stats = learning_curve.History(SAMPLE_S), runtime.stats()
+    before = stats["learning"]["updates"] - _applied(runtime)
     columns = (
         BarColumn(10),
         TaskProgressColumn(table_column=Column(min_width=4)),
@@ -183,16 +184,23 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
             try:
                 stats, failure = runtime.stats(), failure_in(runtime.status())
             except UserError as error:
-                return Outcome(history, stats, applied, str(error))
+                return Outcome(history, stats, before, str(error))
             seconds = clock.now() - start
-            applied = sum(each.applied for each in runtime.world.metrics.learners)
+            applied = _applied(runtime)
+            # What is applied between the two looks makes the difference smaller.
+            before = max(before, stats["learning"]["updates"] - applied)
             history.add(seconds, stats)
             done = goal.done(seconds, applied)
             progress.update(task, completed=done, figures=live_figures(stats))
             if failure is not None or done >= goal.total:
-                return Outcome(history, stats, applied, failure)
+                return Outcome(history, stats, before, failure)
             clock.sleep_until(clock.now() + POLL_S)
-    return Outcome(history, stats, applied)
+    return Outcome(history, stats, before)
+
+
+def _applied(runtime: Runtime) -> int:
+    """Updates that all learners have applied in this run."""
+    return sum(each.applied for each in runtime.world.metrics.learners)
 
 
 def failure_in(status: Mapping[str, Any]) -> str | None:
@@ -238,12 +246,12 @@ def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
     after the last look at the figures.
     """
     stats = outcome.stats
-    later = max(0, (written or 0) - stats["learning"]["updates"])
+    updates = max(stats["learning"]["updates"], written or 0)
     return {
         "seconds": stats["clock"]["uptime_s"],
         "ticks": stats["clock"]["ticks"],
-        "updates": stats["learning"]["updates"] + later,
-        "updates_in_this_run": outcome.applied + later,
+        "updates": updates,
+        "updates_in_this_run": updates - outcome.before,
         "samples": stats["learning"]["samples_consumed"],
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "horizons": stats["r3"]["horizons"],

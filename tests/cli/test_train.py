@@ -82,8 +82,9 @@ class FakeRuntime:
 
     def stats(self) -> dict[str, Any]:
         self.looks += 1
+        learning = STATS["learning"] | {"updates": 670 + round(self.clock.now() * 10)}
         self.at.get(self.looks, lambda: None)()
-        return STATS
+        return STATS | {"learning": learning}
 
     def status(self) -> dict[str, Any]:
         return {"roles": self.roles}
@@ -171,6 +172,12 @@ def test_the_updates_are_those_of_the_checkpoint(run: Run, tmp_path: Path) -> No
     log.close(5.0)
     done = json.loads(run("train", "--seconds", "3", "--json").out)
     assert (done["updates"], done["updates_in_this_run"]) == (754, 30 + 54)
+
+
+def test_an_update_between_two_looks_is_not_counted_twice(run: Run, runtime: FakeRuntime) -> None:
+    runtime.at = {5: lambda: runtime.clock.advance(0.2)}
+    done = json.loads(run("train", "--seconds", "0.9", "--json").out)
+    assert done["updates"] == 670 + done["updates_in_this_run"]
 
 
 def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
