@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from benchmarks.command import command_line
 from benchmarks.learning.dqn_sides import NaiveUpdate, random_batch
 from rtagent import load_config
 from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.errors import UserError
-from rtagent.learning.cuda_graph import tensors_of
 from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
@@ -52,9 +52,7 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, An
     ours.refresh()
     chosen = ours.measure_precisions(random_batch, count, lambda: None).chosen
     plain = NaiveUpdate(network_of(width).to(device.device), learning, foreach=None)
-    there = replace(batch, **{
-        name: each.to(device.device) for name, each in tensors_of(batch).items()
-    })
+    there = with_tensors(batch, lambda each: each.to(device.device))
 
     with ThreadPoolExecutor(1) as sender:
         ahead = [sender.submit(device.send, batch)]
@@ -85,7 +83,13 @@ def pinned_batch(count: int, device: Device) -> Batch:
     batch = random_batch(count)
     if device.device.type == "cpu":
         return batch
-    return replace(batch, **{n: each.pin_memory() for n, each in tensors_of(batch).items()})
+    return with_tensors(batch, Tensor.pin_memory)
+
+
+def with_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """The batch with each of its tensors changed."""
+    changed: dict[str, Any] = {name: change(each) for name, each in batch.tensors.items()}
+    return replace(batch, **changed)
 
 
 def name_of(device: Device) -> str:

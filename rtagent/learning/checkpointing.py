@@ -72,17 +72,16 @@ class CheckpointWriter:
                 "checkpoint", file=path.name, updates=updates, request=asked,
                 seconds=round(seconds, 3),
             )
-            self._done(asked)
+            context.world.learner.checkpoints.served = asked
+            self._begin_period()
         finally:
             record.writing = 0
 
     def _fail(self, asked: int, reason: str) -> None:
         report_failure(self._context, asked, reason)
-        self._done(asked)
+        self._begin_period()
 
-    def _done(self, asked: int) -> None:
-        """Mark the request as answered, and begin the next period."""
-        self._context.world.learner.checkpoints.served = asked
+    def _begin_period(self) -> None:
         self._next = self._context.clock.now() + self._every_s
         self._context.beat()
 
@@ -125,8 +124,7 @@ def is_requested(context: WorkerContext[LearnerRecord]) -> bool:
 
 
 def report_failure(context: WorkerContext[LearnerRecord], asked: int, reason: str) -> None:
-    """Report that no checkpoint is written, whether the request `asked` or its time called for it.
-    """
+    """Report that no checkpoint is written, and mark the request `asked` as answered."""
     context.record.checkpoint_failures += 1
     context.event("checkpoint_failed", reason=reason, request=asked)
     context.world.learner.checkpoints.served = asked

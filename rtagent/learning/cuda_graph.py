@@ -55,7 +55,7 @@ class Recording:
 
     def run(self, batch: Batch) -> Outputs:
         """The outputs for a batch; valid until the next run of any recording."""
-        own, given = (list(tensors_of(each).values()) for each in (self.batch, batch))
+        own, given = (list(each.tensors.values()) for each in (self.batch, batch))
         torch._foreach_copy_(own, given)
         self.repeat()
         return self.outputs
@@ -79,7 +79,7 @@ class GraphedCompute:
 
     def __call__(self, batch: Batch, acting: bool, key: Hashable) -> Outputs:
         """Compute; the key stands for everything else that decides what is computed."""
-        key = (key, acting, *((n, t.shape, t.dtype) for n, t in tensors_of(batch).items()))
+        key = (key, acting, *((n, t.shape, t.dtype) for n, t in batch.tensors.items()))
         try:
             recording = self._recording(batch, acting, key) if self._usable else None
             return self._compute(batch, acting) if recording is None else recording.run(batch)
@@ -98,7 +98,7 @@ class GraphedCompute:
             return None
         self._known.move_to_end(key)
         if self._known[key] is None:
-            own = {name: each.clone() for name, each in tensors_of(batch).items()}
+            own: dict[str, Any] = {name: each.clone() for name, each in batch.tensors.items()}
             inputs = replace(batch, **own)
             try:
                 recorded = self._record(partial(self._compute, inputs, acting))
@@ -186,8 +186,3 @@ def without_garbage() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def tensors_of(batch: Batch) -> dict[str, Any]:
-    """The tensors of a batch, by name."""
-    return {name: each for name, each in vars(batch).items() if isinstance(each, Tensor)}

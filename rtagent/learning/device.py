@@ -108,8 +108,7 @@ class Device:
         """
         if self._copying is None or batch.sent:
             return batch
-        tensors = {k: each for k, each in vars(batch).items() if isinstance(each, Tensor)}
-        views = {name: _view(each) for name, each in tensors.items()}
+        views = {name: _view(each) for name, each in batch.tensors.items()}
         whole = {id(memory): memory for memory, _ in views.values()}
         with self._copying():
             copies = {

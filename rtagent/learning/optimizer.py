@@ -71,7 +71,8 @@ class Optimizer(ABC):
         """Make one step of Adam.
 
         Args:
-            steps: for each part, the number of steps behind its moments; None: it stays as it is.
+            steps: for each part, the number of steps behind its moments. If None, the part stays as
+                it is.
             gradient: (parameters,) float32.
             learning_rate: alpha.
             after: the progress of the new state.
@@ -83,7 +84,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update_target(self, tau: float | None, updates: int) -> None:
-        """Move the target network towards the weights by a share tau; None: replace it.
+        """Move the target network towards the weights by a share tau. If None, replace it.
 
         Args:
             tau: in (0, 1].

@@ -225,9 +225,7 @@ def test_numbers_are_drawn_after_a_recording_that_failed(
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("case", ["dqn", "double-dqn", "c51", "td3", "ddpg", "sac", "ppo", "a2c"])
-def test_graphs_compute_the_same_gradients(
-    case: str, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_compute_the_same_gradients(case: str, precision: str) -> None:
     device = Device.of(LearningConfig(device="cuda"))
     learning = learning_of(case).model_copy(update={"precision": precision})
     refused: list[object] = []

@@ -28,7 +28,6 @@ def test_acting_and_learning_on_a_gpu_survive_deaths_and_changes(
             before = acted.inferences
             eventually(lambda n=before: acted.inferences > n + 10, "acting goes on")
             learns(runtime)
-        # The second computes on the processor or the GPU as the first does, and takes turns.
         in_force(runtime, processes=2)
         each_applies(runtime, 2, 5)
         in_force(runtime, processes=1)

@@ -67,6 +67,11 @@ class Batch:
     sent: bool = False
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name."""
+        return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
+
+    @property
     def inputs(self) -> Inputs:
         """The inputs of networks for the states."""
         if self.pending is None:
