@@ -20,7 +20,7 @@ from rtagent.cluster.message import pack
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.frames import FrameRing
+from rtagent.memory.frames import FrameRing, Ints
 from rtagent.memory.ledger import Ledger
 
 TICKS_PER_CALL = 32
@@ -43,7 +43,7 @@ class ForwardingNode(Node):
         self._ring, self._ledger = ring, ledger
         frame_bytes = ring.frames[0].nbytes
         self._most = max(1, MOST_BYTES // (frame_bytes + ledger.dtype.itemsize))
-        self._next = self._shipped = self._oldest
+        self._next = self._oldest
 
     def begin_session(self, expected: int, slots: int) -> None:
         super().begin_session(expected, slots)
@@ -57,7 +57,7 @@ class ForwardingNode(Node):
 
     def make(self, count: int, settings: Settings) -> Sent | None:
         first = max(self._next, self._oldest)
-        self.counts.lost += first - self._next
+        self._count_lost(np.arange(self._next, first))
         self._next = first
         stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
@@ -66,10 +66,11 @@ class ForwardingNode(Node):
         rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
         frames, starts, whole = self._ring.read(numbers)
         self._next = stop
-        self.counts.lost += int(np.count_nonzero(~whole))
+        self._count_lost(numbers[~whole])
         # A tick that did not arrive in an earlier session is sent again, and counts once.
-        self.counts.shipped += int(np.count_nonzero(numbers[whole] >= self._shipped))
-        self._shipped = max(self._shipped, stop)
+        counts = self.counts
+        counts.shipped += int(np.count_nonzero(numbers[whole] >= counts.shipped_until))
+        counts.shipped_until = max(counts.shipped_until, stop)
         values = {"count": count, "beta": settings.beta, "stop": stop}
         arrays = {
             "rows": np.frombuffer(rows.tobytes(), np.uint8),
@@ -77,6 +78,13 @@ class ForwardingNode(Node):
         }
         block = pack({**self._values(settings), **values}, arrays)
         return self._keep(Sent(self._next_seq, block))
+
+    def _count_lost(self, numbers: Ints) -> None:
+        """Count ticks (n,) that are lost; those that an earlier session has missed count once."""
+        new = numbers[numbers >= self.counts.lost_until]
+        if len(new):
+            self.counts.lost += len(new)
+            self.counts.lost_until = int(new[-1]) + 1
 
     @property
     def _oldest(self) -> int:

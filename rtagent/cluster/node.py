@@ -71,6 +71,8 @@ class Counts:
         frames: frames that the sent transitions consist of.
         cache_hits: of these frames, those that were not sent, because the learner had them.
         lost: ticks that the ring lost before they could be sent.
+        shipped_until, lost_until: the next tick that counts as shipped, or as lost: the same tick
+            may come again in a later session, or in a later process.
     """
 
     shipped: int = 0
@@ -81,6 +83,8 @@ class Counts:
     frames: int = 0
     cache_hits: int = 0
     lost: int = 0
+    shipped_until: int = 0
+    lost_until: int = 0
 
 
 class Node(ABC):

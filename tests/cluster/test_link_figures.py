@@ -134,6 +134,16 @@ def test_a_gateway_that_takes_the_place_of_another_counts_on(replay: str) -> Non
     assert learned["alpha"] == pytest.approx(1 / 8, rel=0.2)
 
 
+def test_a_tick_that_a_new_gateway_sends_again_counts_once() -> None:
+    told = Told("learner")
+    told.run(1.0)
+    told.restart_gateway()
+    # This learner has no replay: it is sent all that the ring holds.
+    told.scene.restart()
+    found = told.run(2.0)["nodes"][0]
+    assert found["shipped"] <= told.scene.edges[0].frames.newest + 1
+
+
 def test_a_round_trip_is_unknown_while_nothing_is_learned() -> None:
     emulation = Emulation(rtt_s=0.2)
     scene = Scene(Edge(), emulation=emulation)

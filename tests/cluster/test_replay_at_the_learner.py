@@ -12,6 +12,7 @@ from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.node import Settings
 from rtagent.cluster.trainer import Trainer
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
@@ -96,6 +97,16 @@ def test_ticks_that_the_ring_lost_before_they_were_sent_are_counted(arrived: lis
     check_nothing_is_missing(scene, world)
     assert arrived == sorted(set(arrived))
     assert len(arrived) + counts.lost == world.frames.newest + 1
+
+
+def test_a_tick_that_several_sessions_have_missed_is_lost_once() -> None:
+    world, settings = baseline(capacity=256), Settings(batch_size=8, learning_rate=5e-4, beta=0.5)
+    for _ in range(3):
+        world.play(1000)
+        # Nothing of the session before has arrived.
+        world.node.begin_session(expected=50, slots=0)
+        assert world.node.make(1, settings) is not None
+    assert world.node.counts.lost == world.frames.oldest - 50
 
 
 def test_a_node_that_joins_anew_goes_on_where_the_learner_is(arrived: list[int]) -> None:
