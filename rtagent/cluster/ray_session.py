@@ -34,6 +34,7 @@ from rtagent.cluster.ray_checks import (
 )
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
+from rtagent.processes.launch import module_command, module_path
 
 NAMESPACE = "rtagent"
 RESOURCE = "learner"
@@ -74,10 +75,12 @@ def connect(
     handlers = _signal_handlers()
     options: dict[str, Any] = {
         "namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR",
+        "job_config": _job(),
     }
     try:
         if address is None:
             _set_local_token()
+            os.environ["PYTHONPATH"] = module_path()
             check_token("a Ray of this machine alone")
             folder = end_descendants_with_this_process()
             ray.init(
@@ -302,8 +305,9 @@ def _start_node(
     # Each node has a folder of its own: to two that start at one moment in one folder, Ray gives
     # the same sockets, and one dies. Before 2.55 Ray ignored the folder of a node that joins.
     folder = end_descendants_with_this_process()
+    python, environ = module_command("ray.scripts.scripts")
     command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
+        *python, "start", f"--address={address}",
         f"--resources={json.dumps(resources)}", "--disable-usage-stats", f"--temp-dir={folder}",
         # Ray would start an idle process for each processor; a learner asks for no processor.
         "--num-cpus=0",
@@ -313,7 +317,7 @@ def _start_node(
         command += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
+        text=True, env=environ,
     ) as starting:
         end = time.monotonic() + NODE_S
         while True:
@@ -343,6 +347,15 @@ def _join_options(address: str) -> dict[str, str]:
     local = find_joined(address).local.values()
     own = [each.address for each in local if not ipaddress.ip_address(each.address).is_loopback]
     return {"_node_ip_address": own[0]} if own else {}
+
+
+def _job() -> Any:
+    """The job of this process, which does not give its working directory to the learner: there Ray
+    would look for modules in it before it looks for those that are installed."""
+    job = imported_ray().job_config.JobConfig()
+    # Ray leaves the directory out for the clients of its proxy.
+    job._client_job = True
+    return job
 
 
 def _set_local_token() -> None:

@@ -59,8 +59,12 @@ def module_command(name: str) -> tuple[list[str], dict[str, str]]:
 
     With `-m` alone a file of the working directory would take the place of an installed module.
     """
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return [sys.executable, "-P", "-m", name], {**os.environ, "PYTHONPATH": path}
+    return [sys.executable, "-P", "-m", name], {**os.environ, "PYTHONPATH": module_path()}
+
+
+def module_path() -> str:
+    """`PYTHONPATH` of a process that is to find the modules of this process."""
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
 
 
 class Process:

@@ -26,6 +26,21 @@ def test_a_node_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
         ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
 
 
+def test_no_file_of_the_working_directory_is_taken_for_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = tmp_path / "installed" / "ray" / "scripts" / "scripts.py"
+    scripts.parent.mkdir(parents=True)
+    (scripts.parents[1] / "__init__.py").touch()
+    scripts.write_text("raise SystemExit('the installed one')")
+    (tmp_path / "ray.py").write_text("raise SystemExit('of the working directory')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
+    with pytest.raises(UserError, match="the installed one"):
+        ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
+
+
 def test_a_node_that_does_not_start_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
