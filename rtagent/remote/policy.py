@@ -215,17 +215,20 @@ class RemotePolicy:
         longer = patience * 2.0 ** min(self._unanswered, MOST_DOUBLINGS)
         patience = max(patience, min(FIRST_ANSWER_S, longer))
         late_s = self._hedge * usual_s if usual_s and not self._hedged else math.inf
+        if late_s < math.inf:
+            # Where the other connection may still be asked, the link is not given up before.
+            patience = max(patience, late_s)
         waited = 0.0
         while (message := wire.receive(min(SLICE_S, max(LEAST_SLICE_S, late_s - waited)))) is None:
             self._attend()
             waited = self._clock.now() - began
-            if waited > patience:
-                self._unanswered += 1
-                raise LostError(f"no answer within {patience:.1f} s")
             if waited >= late_s:
                 if self._other_is_free():
                     raise _LateError
                 late_s = math.inf
+            if waited > patience:
+                self._unanswered += 1
+                raise LostError(f"no answer within {patience:.1f} s")
         return message
 
     def _other_is_free(self) -> bool:

@@ -321,6 +321,18 @@ def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> No
     assert [kind for kind, _ in bench.events] == ["remote_answers"]
 
 
+def test_an_answer_is_late_before_the_link_counts_as_cut() -> None:
+    bench = Bench(hedge=20.0)
+    bench.answer()
+    bench.server.takes = lambda: 100.0 * ANSWER_S
+    began = bench.clock.now()
+    assert bench.ask() is None
+    assert bench.clock.now() - began == pytest.approx(
+        20.0 * ANSWER_S + DIALLED_S, abs=1.1 * LEAST_SLICE_S
+    )
+    assert (bench.record.hedged, bench.record.connected, bench.server.open) == (1, 1, 2)
+
+
 def test_a_late_answer_that_has_come_is_not_in_flight_any_more() -> None:
     bench = Bench(hedge=1.5)
     bench.answer()
