@@ -52,8 +52,12 @@ STEADY_S = 1.0
 
 @dataclass
 class MeanTimes:
-    """Running means of the times of answers, seconds; 0 before the first answer."""
+    """Running means of the times of answers, seconds; 0 before the first answer.
 
+    The first answer counts until the second one only: for it a policy may have been compiled.
+    """
+
+    answers: int = 0
     whole_s: float = 0.0
     network_s: float = 0.0
     queue_s: float = 0.0
@@ -62,7 +66,8 @@ class MeanTimes:
     def note(self, whole_s: float, queue_s: float, compute_s: float) -> None:
         """Add an answer."""
         network_s = max(0.0, whole_s - queue_s - compute_s)
-        share = SMOOTHING if self.whole_s else 1.0
+        self.answers += 1
+        share = SMOOTHING if self.answers > 2 else 1.0
         self.whole_s += share * (whole_s - self.whole_s)
         self.network_s += share * (network_s - self.network_s)
         self.queue_s += share * (queue_s - self.queue_s)

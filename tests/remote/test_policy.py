@@ -248,6 +248,18 @@ def test_a_server_that_falls_silent_is_left_in_good_time() -> None:
     assert bench.record.in_flight == 0
 
 
+def test_a_first_answer_that_took_long_is_not_the_usual_one() -> None:
+    bench = Bench()
+    bench.server.takes = lambda: FIRST_ANSWER_S / 2
+    bench.answer()
+    bench.server.takes = lambda: ANSWER_S
+    bench.answer()
+    bench.server.reply = lambda: None
+    began = bench.clock.now()
+    assert bench.ask() is None
+    assert bench.clock.now() - began < 2.0
+
+
 def test_a_server_that_has_become_slower_for_good_acts_again() -> None:
     bench = Bench()
     bench.answer()
