@@ -53,6 +53,7 @@ from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
 from rtagent.processes.freed_memory import keep_freed_memory
+from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry.cluster import OF_A_MOMENT
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
             context.beat()
             clock.sleep_until(clock.now() + REPORT_EVERY_S)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    if context.record.applied:
+        report_unsaved(context, NOT_REACHED)
     return None
 
 
@@ -174,14 +177,16 @@ class Gateway:
                 learning = self._context.desired.learning
                 paced = learning.updates_per_tick and not learning.paused
                 self._exchange.wait(PACED_S if paced else IDLE_S, clock.now())
-        self._ask_for_state()
-        end = clock.now() + LAST_STATE_S
-        while self._exchange.wants_snapshot and clock.now() < end:
+        exchange, end = self._exchange, clock.now() + LAST_STATE_S
+        exchange.wants_snapshot = exchange.learns
+        while exchange.wants_snapshot and clock.now() < end:
             self._context.beat()
             self._step()
-            self._exchange.wait(PACED_S, clock.now())
-        if self._exchange.wants_snapshot:
-            self._checkpoints.refuse("the learner did not send its state in time")
+            exchange.wait(PACED_S, clock.now())
+        if not exchange.learns:
+            report_unsaved(self._context, NOT_REACHED)
+        elif exchange.wants_snapshot:
+            report_unsaved(self._context, "the learner did not send its state in time")
 
     def _step(self) -> bool:
         """Do all that is due; whether any shares were sent, or updates or weights have come."""
@@ -325,6 +330,17 @@ def _tell_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
     link.write(unreached(link.read(), context.clock.now(), reason))
     if is_requested(context):
         report_failure(context, context.desired.checkpoint, NOT_REACHED)
+
+
+def report_unsaved(context: WorkerContext[LearnerRecord], why: str) -> None:
+    """Report, at the stop, that there is no last checkpoint, and which one is the newest.
+
+    The weights that act would not make one: moments, target and critics are at the learner.
+    """
+    newest = checkpoints.newest(context.checkpoint_dir)
+    since = "" if newest is None else f" since {newest.name}"
+    reason = f"{why}: what it has learned{since} is not saved here"
+    report_failure(context, context.desired.checkpoint, reason)
 
 
 def unreached(before: Mapping[str, Any], now: float, reason: str) -> dict[str, Any]:

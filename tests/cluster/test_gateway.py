@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ class Context:
         self.record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
         self.cluster = JsonDoubleBuffer(private_memory(JsonDoubleBuffer.size(4096)), 4096)
         self.learner = LearnerState(private_memory(LearnerState.size(4)), 4)
-        self.checkpoint = requested
+        self.checkpoint, self.checkpoint_dir = requested, Path("there-are-none")
         self.desired = self.world = self
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._end = self.clock.now() + seconds
@@ -67,6 +68,21 @@ def test_a_checkpoint_that_is_requested_while_the_learner_is_not_reached_is_refu
     ]
     assert context.learner.checkpoints.served == 2
     assert context.record.checkpoint_failures == 1
+
+
+@pytest.mark.usefixtures("_no_cluster")
+def test_a_stop_while_the_learner_is_not_reached_says_what_is_not_saved(tmp_path: Path) -> None:
+    context: Any = Context(requested=0, seconds=5.0)
+    context.record.applied, context.checkpoint_dir = 70, tmp_path
+    names = [f"checkpoint-{number:06d}-{30 * number:012d}.safetensors" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert gateway._reach(context) is None
+    assert context.events[1:] == [("checkpoint_failed", {
+        "reason": "the learner is not reached: what it has learned since "
+                  f"{names[1]} is not saved here",
+        "request": 0,
+    })]
 
 
 @pytest.mark.usefixtures("_no_cluster")
