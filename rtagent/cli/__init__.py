@@ -15,6 +15,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
@@ -69,6 +70,11 @@ COMMANDS = {
 
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, and what was probably meant; `--help` shows the usage."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # The shell expands `--out ~/x`, but not `--out=~/x`.
+        self.register("type", Path, lambda text: Path(text).expanduser())
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -109,7 +109,7 @@ def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     Raises:
         UserError: there is none, or its token cannot be read.
     """
-    folder = (state_dir or load_config().state_dir).expanduser()
+    folder = state_dir or load_config().state_dir
     note = _note(folder)
     return Daemon(str(note["url"]), _token(folder), timeout_s, note.get("certificate"))
 

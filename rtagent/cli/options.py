@@ -17,7 +17,7 @@ PICTURES = (".png", ".svg", ".pdf")
 def add_config_options(parser: argparse.ArgumentParser, default: str = "the built-in game") -> None:
     """`--config FILE`, whose default is told in words, and `--set SECTION.KEY=VALUE`."""
     add = parser.add_argument
-    add("--config", metavar="FILE", help=f"a TOML file; default: {default}")
+    add("--config", type=Path, metavar="FILE", help=f"a TOML file; default: {default}")
     add("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
         help="one setting, stronger than the file and the environment; may be repeated")
 

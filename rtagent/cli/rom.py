@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the cartridges, import some, record play, or search a memory."""
     if args.action in MODULES:
         return int(MODULES[args.action].run(args))
-    folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
+    folder = (args.state_dir or load_config().state_dir) / FOLDER
     if args.action == "import":
         _import(args, folder)
         return 0

@@ -105,7 +105,7 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     from rtagent.recording.tape import MOST_TICKS
 
     recorded = recorder.demonstration is not None
-    script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
+    script = load_script(path, player, MOST_TICKS if recorded else MAX_FRAMES)
     if recorded:
         recorder.start()
     try:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
     known = _parse_looks(args.looks, tuple(ram_search.RELATIONS))
-    folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
+    folder = (args.state_dir or load_config().state_dir) / FOLDER
     rom = cartridge_file(args.game) or find_rom(folder, args.game).path
     memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in known})
     looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in known]

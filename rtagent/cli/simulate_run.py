@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", metavar="CHECKPOINT|train",
         help="a checkpoint that plays greedily, or train: learn from random weights; default: "
         "train")
-    add("--config", metavar="FILE",
+    add("--config", type=Path, metavar="FILE",
         help="a TOML file; default: the checkpoint's own configuration, or the usual one")
     add("--set", metavar="SECTION.KEY=VALUE", action="append", dest="overrides",
         help="one setting, stronger than the file; may be repeated")

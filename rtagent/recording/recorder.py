@@ -98,7 +98,6 @@ def states_folder(path: Path) -> Path:
     Raises:
         UserError: no file can be written into it.
     """
-    path = path.expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -117,7 +116,6 @@ def demonstration_file(path: Path, *, replace: bool) -> Path:
     Raises:
         UserError: it does not end in `.demo`, is taken, or cannot be written.
     """
-    path = path.expanduser()
     if path.suffix != SUFFIX:
         raise UserError(f"--demonstration {path}: its name has to end in {SUFFIX}")
     if path.is_dir() or (path.exists() and not replace):

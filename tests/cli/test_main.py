@@ -180,3 +180,15 @@ def test_what_a_path_cannot_be_is_one_line(
     assert said in done.err
     assert done.code == (2 if said else 0)
     assert len(done.err.splitlines()) == (1 if said else 0)
+
+
+@pytest.mark.parametrize(("call", "attribute"), [
+    ("config show --config=~/a", "config"), ("simulate --config=~/a", "config"),
+    ("plan --picture=~/a", "picture"), ("rom list --state-dir=~/a", "state_dir"),
+    ("evaluate ~/a", "checkpoint"), ("experiment --out=~/a", "out"),
+])
+def test_the_home_directory_is_found_where_the_shell_does_not_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, attribute: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert getattr(cli.parsed(call.split()), attribute) == tmp_path / "a"
