@@ -14,8 +14,6 @@ from rtagent.config_sources import quoted
 from rtagent.errors import UserError
 
 FORMATS = ("table", "json", "markdown")
-LEAST_WIDTH = 120
-"""Columns of the table of keys; Rich takes 80 where stdout is no terminal."""
 
 
 class Key(NamedTuple):
@@ -79,9 +77,7 @@ def _show_schema(form: str) -> None:
             (f"{section}.{name}", *rest) for section, name, *rest in keys()
         ))
         table.columns[0].no_wrap = True
-        console = stdout()
-        console.width = max(console.width, LEAST_WIDTH)
-        console.print(table)
+        stdout().print(table)
 
 
 def markdown_lines() -> Iterator[str]:

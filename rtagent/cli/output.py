@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import Progress, ProgressColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,8 @@ from rtagent.logs.printable import printable
 
 T = TypeVar("T")
 UNKNOWN = "unknown"
+UNFOLDED = 1 << 20
+"""Columns, more than any line has."""
 
 
 def known(value: object, form: str = "{}") -> str:
@@ -49,9 +52,23 @@ def report(args: argparse.Namespace, value: T, show: Callable[[T], object]) -> N
         show(value)
 
 
+class _Table(Table):
+    """Without the spaces that fill up its lines: where a line is longer, they would wrap, too."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        segments = cast("Iterable[Segment]", super().__rich_console__(console, options))
+        for line in Segment.split_lines(segments):
+            while line and not line[-1].text.rstrip():
+                line.pop()
+            yield from line[:-1]
+            for last in line[-1:]:
+                yield last._replace(text=last.text.rstrip())
+            yield Segment.line()
+
+
 def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) -> Table:
     """A table without a frame, as the shell's own tools print them."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    table = _Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -79,8 +96,14 @@ def own_stdout() -> Iterator[None]:
 
 
 def stdout() -> Console:
-    """The console for tables, made anew each time, for tests replace `sys.stdout`."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """The console for tables, made anew each time, for tests replace `sys.stdout`.
+
+    A terminal gets lines that fit it, a file or a pipe whole lines.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = UNFOLDED
+    return console
 
 
 def stderr() -> Console:

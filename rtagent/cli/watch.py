@@ -7,6 +7,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from shutil import get_terminal_size
 from time import sleep
 
 from rich.live import Live
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(frame.snapshot))
     elif args.once or not console.is_terminal or console.is_dumb_terminal:
-        console.print(frame)
+        console.print(frame, width=get_terminal_size().columns)
     else:
         # On the alternate screen: however it ends, the terminal is as it was.
         screen = Live(frame, console=console, screen=True, auto_refresh=False)

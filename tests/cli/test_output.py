@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rtagent.cli import main, output
-from rtagent.cli.output import rounded, spinner
+from rtagent.cli.output import plain_table, rounded, spinner, stdout
 from rtagent.logs.printable import printable
 
 LOUD = """
@@ -57,3 +57,16 @@ def test_names_beside_a_spinner_are_no_markup(monkeypatch: pytest.MonkeyPatch, n
     with spinner(f"exporting to {name}") as change:
         change(f"exporting to {name}")
     assert f"exporting to {printable(name)}" in console.file.getvalue()
+
+
+def test_a_pipe_gets_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    stdout().print(plain_table("file", "what", rows=[("f" * 200, "long"), ("f", "")]))
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["file", "what"]
+    assert lines == [f"{'f' * 200}  long", "f"]
+
+
+def test_a_terminal_gets_rows_that_fit_it() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=10)
+    console.print(plain_table("", "", rows=[("f" * 12, "what")]))
+    assert console.file.getvalue() == "ffff  what\nffff\nffff\n"
