@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from rtagent.cli import Parser
+from rtagent.cli.output import print_json
 
 Result = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def print_lines(result: Result) -> None:
 def report(result: Result, as_json: bool, show: Callable[[Result], object] = print_lines) -> int:
     """Print a result, as JSON or by `show`; exit code 1 unless it says that it has `passed`."""
     if as_json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
     else:
         show(result)
     return int(not result["passed"])

@@ -11,7 +11,6 @@ Needs: pip install 'rtagent[lerobot]' mujoco
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -20,11 +19,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run, rows_of
+from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.staggering.arbiter import Source
 
 ENVIRONMENT, RATE_HZ, CHUNK = "Reacher-v5", 30.0, 8
@@ -170,15 +168,12 @@ def main() -> int:
         del each["rows"], each["frames"]
     kept = all(each["inaction"] == 0.0 for each in runs)
     if args.json:
-        print(json.dumps({"loss": loss, "runs": runs, "kept": kept}, indent=2))
+        print_json({"loss": loss, "runs": runs, "kept": kept})
         return 0 if kept else 1
-    table = Table(box=None, pad_edge=False)
     names = ("processes", "ticks", "inaction", "reused", "delay_mean", "inference_ms", "distance_m")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for each in runs:
-        table.add_row(*(f"{each[name]:.4g}" for name in names))
-    Console().print(table)
+    stdout().print(plain_table(*(name.replace("_", " ") for name in names), rows=(
+        [f"{each[name]:.4g}" for name in names] for each in runs
+    )))
     return 0 if kept else 1
 
 

@@ -17,7 +17,6 @@ runs the policy is behind `rtagent policy-server`, without and with hedged reque
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -32,6 +31,7 @@ from torch import Tensor, nn
 from benchmarks.acting.remote import Server
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run, rows_of
+from rtagent.cli.output import print_json
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.inference_times import outliers
@@ -200,7 +200,7 @@ def main() -> int:
             served("served, hedged", SERVED_TIMES * args.seconds, HEDGE),
         ]
     if args.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print(f"{'':18} {'N':>2} {'H':>3} {'inaction':>10} {'no new action':>14} "
               f"{'delay, mean':>12} {'delay, p99':>11} {'from chunks':>12}")

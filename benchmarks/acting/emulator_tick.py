@@ -8,7 +8,6 @@ the real machine lasts 16,743 microseconds.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.command import command_line
+from rtagent.cli.output import print_json
 from rtagent.config import GAME_BOY_HZ, EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.gameboy.gambatte_machine import GameBoy
@@ -82,7 +82,7 @@ def main() -> None:
     spent = bare_parts(args.ticks) | whole_ticks(args.ticks)
     spread = {name: np.percentile(spans, [50, 99, 99.9]).tolist() for name, spans in spent.items()}
     if args.json:
-        print(json.dumps({"unit": "us", "percentiles": [50, 99, 99.9], "spent": spread}, indent=2))
+        print_json({"unit": "us", "percentiles": [50, 99, 99.9], "spent": spread})
         return
     print(f"{'microseconds':16}{'p50':>9}{'p99':>9}{'p99.9':>9}")
     for name, (p50, p99, p999) in spread.items():

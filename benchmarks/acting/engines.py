@@ -13,7 +13,6 @@ many processes as it recommends, and then ticks without an action are counted.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ import numpy as np
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run
 from rtagent import Runtime
+from rtagent.cli.output import print_json
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import load_config
 
@@ -278,7 +278,7 @@ def main() -> int:
             )
         }
     if args.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return 0
     print(f"load of the machine before: {load:.1f} on {os.cpu_count()} cores")
     return 0 if show(result) else 1

@@ -11,7 +11,6 @@ changed while the daemon runs.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ import numpy as np
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent import Runtime, load_config
-from rtagent.cli.output import known
+from rtagent.cli.output import known, print_json
 from rtagent.errors import UserError
 from rtagent.policy.device import usable_device
 from rtagent.staggering.arbiter import Source
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = [measure(runtime, each, options.seconds) for each in options.processes]
         parameters = runtime.world.blueprint.parameters
     if options.json:
-        print(json.dumps({"parameters": parameters, "begun_s": begun_s, "runs": results}, indent=2))
+        print_json({"parameters": parameters, "begun_s": begun_s, "runs": results})
         return 0
     print(f"resnet k={options.width}, {parameters:,} parameters, on {options.device}: acts after "
           f"{begun_s:.0f} s")

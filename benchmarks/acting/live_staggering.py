@@ -11,7 +11,6 @@ rate, is printed beside them.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import numpy as np
 from benchmarks.command import add_names, command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
-from rtagent.cli.output import known
+from rtagent.cli.output import known, print_json
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
 
@@ -154,7 +153,7 @@ def main() -> int:
                 flush=True,
             )
     if args.json:
-        print(json.dumps({"floor": str(floor), "cases": results}, indent=2))
+        print_json({"floor": str(floor), "cases": results})
     return int(any(result["passed"] is False for result in results))
 
 

@@ -25,7 +25,6 @@ a chunk acts on every tick, but looks seldom.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import statistics
 import sys
@@ -52,6 +51,7 @@ from benchmarks.acting.torchrl_server import SERVER, torchrl_server
 from benchmarks.command import command_line
 from benchmarks.replay.replay_contenders import peer
 from benchmarks.runs import acting_run
+from rtagent.cli.output import print_json
 from rtagent.errors import UserError
 from rtagent.staggering.arbiter import Source
 
@@ -292,7 +292,7 @@ def main() -> int:
         ) for name in sides if name != "ours"
     }
     if args.json:
-        print(json.dumps({"rounds": found, "medians": shown, "overhead_ratio": ratios}, indent=2))
+        print_json({"rounds": found, "medians": shown, "overhead_ratio": ratios})
         return 0
     for name, each in shown.items():
         ratio = f"  {ratios[name]:.1f} x ours" if name in ratios else ""

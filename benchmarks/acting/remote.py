@@ -31,8 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import rtagent
 from benchmarks.acting.delayed_link import DelayedLink, go_first
@@ -40,6 +38,7 @@ from benchmarks.acting.sleeping_policy import COMPUTE_S
 from benchmarks.command import command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.staggering.arbiter import Source
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -262,15 +261,16 @@ def missed(found: dict[str, Any]) -> list[str]:
     return [name for name, kept in bars.items() if not kept]
 
 
-def show(found: dict[str, Any], console: Console) -> None:
+def show(found: dict[str, Any]) -> None:
     """The tables."""
+    console = stdout()
     remote = found["remote"]
     console.print(
         f"floor {found['floor_ticks']} ticks; the daemon chose {found['processes']} processes; "
         f"network {remote['round_trip_ms']:.1f} ms, queue {remote['queue_ms']:.1f} ms, compute "
         f"{remote['compute_ms']:.1f} ms, dropped {remote['dropped']}, restarts {found['restarts']}"
     )
-    table = Table("client", "inaction", "delay, mean", "delay, p99", "ticks")
+    table = plain_table("client", "inaction", "delay, mean", "delay, p99", "ticks")
     for name in ("staggered", "sequential"):
         each = found[name]
         table.add_row(
@@ -278,7 +278,7 @@ def show(found: dict[str, Any], console: Console) -> None:
             f"{each['delay_p99']:.0f}", str(each["ticks"]),
         )
     console.print(table)
-    table = Table(
+    table = plain_table(
         "fault", "delay", "last action after", "acting again", "tick late, max", "figures took"
     )
     for each in found["faults"]:
@@ -300,10 +300,10 @@ def main() -> int:
     found = {"machine": str(floor), **measure(args.quick)}
     found["missed"] = missed(found)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print(f"machine floor (bare loop): {floor}")
-        show(found, Console())
+        show(found)
         print(f"missed: {', '.join(found['missed'])}" if found["missed"] else "every bar is met")
     return int(bool(found["missed"]))
 

@@ -11,7 +11,6 @@ driver puts in the metrics: all that is done for one action once its frame is th
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from benchmarks.acting.registration import NoPipe, Ticks
 from benchmarks.command import command_line
 from benchmarks.worlds.shapes import blueprint
 from rtagent.cli.forward_time import takeover_times
+from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.inference.driver import Driver
@@ -158,7 +158,7 @@ def main() -> int:
     ])
     result = measure(config, args.frames)
     if args.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return 0
     print(f"{result['parameters']:,} parameters; milliseconds, p50 and p99")
     rows = {"forward pass": result["forward_ms"], "whole takeover": result["takeover_ms"]}

@@ -17,7 +17,6 @@ Returns while learning are shown: they differ from seed to seed on one side alon
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ import rtagent
 from benchmarks.command import command_line
 from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.output import print_json
 from rtagent.config import Config
 from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
 from rtagent.virtual.result import figures_since
@@ -134,7 +134,7 @@ def main() -> int:
         verdict = "  ".join(f"{each} {differences[each]:.4f}" for each in judged)
         print(f"{name:8}  differ   {verdict}  {'ok' if good else 'MISSED'}", file=sys.stderr)
     if args.json:
-        print(json.dumps({**document, "bounds": BOUNDS, "passed": passed}))
+        print_json({**document, "bounds": BOUNDS, "passed": passed})
     return int(not passed)
 
 

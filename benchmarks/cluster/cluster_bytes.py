@@ -17,19 +17,17 @@ takes the place of the network. Bytes are those of both directions, without weig
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.command import command_line
 from benchmarks.worlds.pattern_world import PatternWorld
 from benchmarks.worlds.shapes import blueprint
+from rtagent.cli.output import plain_table, print_json, stderr, stdout
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode
@@ -162,7 +160,7 @@ def measure(alphas: list[float], batches: int, capacity: int) -> list[Line]:
             per_transition(alpha, batches, capacity, capacity),
             per_transition(alpha, batches, capacity, None),
         )
-        for alpha in track(alphas, "measuring", console=Console(stderr=True), transient=True)
+        for alpha in track(alphas, "measuring", console=stderr(), transient=True)
     ]
 
 
@@ -224,12 +222,11 @@ def main() -> int:
     lines = measure(sorted(args.alpha), args.batches, args.capacity)
     claims = verdict(lines)
     if args.json:
-        print(json.dumps({"lines": [line._asdict() for line in lines], "claims": claims}))
+        print_json({"lines": [line._asdict() for line in lines], "claims": claims})
     else:
-        table = Table("alpha", *(name.replace("_", " ") for name in Line._fields[1:]))
-        for line in lines:
-            table.add_row(f"{line.alpha:g}", *(f"{value:,.0f}" for value in line[1:]))
-        Console().print(table)
+        stdout().print(plain_table(*(name.replace("_", " ") for name in Line._fields), rows=(
+            (f"{line.alpha:g}", *(f"{value:,.0f}" for value in line[1:])) for line in lines
+        )))
         for claim, holds in claims:
             print(f"{claim}: {'holds' if holds else 'MISSED'}")
         print(frames_once(lines))

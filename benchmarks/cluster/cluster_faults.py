@@ -16,7 +16,6 @@ were sent, learned from and answered. Everything is seen from outside: over HTTP
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -26,9 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.cluster.daemons import (
     BATCH,
@@ -49,6 +45,7 @@ from benchmarks.cluster.ray_cluster import ENVIRON, members, program, send
 from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants
+from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
 
@@ -304,10 +301,10 @@ def main() -> int:
         sharing = share(cluster, args.daemons, seconds)
     claims = verdict(phases, sharing)
     if args.json:
-        print(json.dumps({
+        print_json({
             "phases": [each._asdict() for each in phases], "sharing": sharing._asdict(),
             "claims": claims,
-        }))
+        })
     else:
         show(phases, sharing, claims)
     return 0 if all(holds for _, holds in claims) else 1
@@ -315,8 +312,8 @@ def main() -> int:
 
 def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) -> None:
     """Print the figures as a table, and the claims."""
-    table = Table("fault", "inaction", "without a cluster", "told after", "longest pause",
-                  "in flight", "learned, applied twice", "gateway restarted")
+    table = plain_table("fault", "inaction", "without a cluster", "told after", "longest pause",
+                        "in flight", "learned, applied twice", "gateway restarted")
     for each in phases:
         told = "never" if each.cut_after_s is None else f"{each.cut_after_s:.1f} s"
         table.add_row(
@@ -324,7 +321,7 @@ def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) 
             f"{each.pause_s:.1f} s", str(each.in_flight),
             f"{each.doubled}, {each.applied_twice}", str(each.restarts),
         )
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    stdout().print(table)
     for each in phases:
         for line in each.said:
             print(f"{each.fault}: {line}")

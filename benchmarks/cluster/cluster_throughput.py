@@ -28,7 +28,6 @@ arguments it takes about nine minutes. Exit code 1 if a ratio is less than wante
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
@@ -37,9 +36,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from benchmarks.cluster.throughput_sides import (
     Alone,
@@ -52,6 +49,7 @@ from benchmarks.cluster.throughput_sides import (
     start_idle_learner,
 )
 from benchmarks.command import command_line
+from rtagent.cli.output import plain_table, print_json, stderr, stdout
 from rtagent.config import ClusterConfig
 
 CAPACITY = 65_536
@@ -136,7 +134,6 @@ def measure(
     wanted: list[str], sizes: list[int], rounds: int, seconds: float, cache_mb: int = CACHE_MB
 ) -> dict[int, Rounds]:
     """Blocks of every side, in turns, by batch size."""
-    console = Console(stderr=True)
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         found = ends.enter_context(sides(wanted, folder, cache_mb))
@@ -145,7 +142,7 @@ def measure(
             (size, name) for size in sizes for each in range(rounds) for name in orders[each % 2]
         ]
         blocks: dict[int, Rounds] = {size: {name: [] for name in found} for size in sizes}
-        for size, name in track(turns, "measuring", console=console, transient=True):
+        for size, name in track(turns, "measuring", console=stderr(), transient=True):
             blocks[size][name].append(found[name].run(size, settle_s(name), seconds))
         return blocks
 
@@ -204,7 +201,7 @@ def report(found: dict[int, Rounds]) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     """Print the report."""
-    table = Table("B", "side", "batches/s", "samples/s", "update, ms", "busy", "of alone")
+    table = plain_table("B", "side", "batches/s", "samples/s", "update, ms", "busy", "of alone")
     for line in found["rates"]:
         share = line["of_update_alone"]
         table.add_row(
@@ -212,7 +209,7 @@ def show(found: dict[str, Any]) -> None:
             f"{line['samples_per_s']:,.0f}", f"{line['update_ms']:.1f}",
             f"{line['busy']:.0%}", "" if share is None else f"{share:.2f}",
         )
-    Console().print(table)
+    stdout().print(table)
     for claim in found["claims"]:
         most = claim["most_possible"]
         print(
@@ -239,7 +236,7 @@ def main() -> int:
     blocks = measure(args.only or list(everybody), args.sizes, args.rounds, args.seconds,
                      args.cache_mb)
     found = report(blocks)
-    print(json.dumps(found)) if args.json else show(found)
+    print_json(found) if args.json else show(found)
     return 0 if all(claim["holds"] for claim in found["claims"]) else 1
 
 

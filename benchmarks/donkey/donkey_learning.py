@@ -31,6 +31,7 @@ from benchmarks.command import command_line
 from benchmarks.comparison import side_by_side
 from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.output import print_json
 from rtagent.config import Config
 from rtagent.env.adapter import Adapter, make
 from rtagent.env.donkey.controls import THROTTLES
@@ -367,7 +368,7 @@ def main() -> int:
     passed = passed and len(runs) == len(args.seeds)
     print(f"bar {bar:.1f}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
     if args.json:
-        print(json.dumps({"baselines": others, "runs": runs, "bar": bar, "passed": passed}))
+        print_json({"baselines": others, "runs": runs, "bar": bar, "passed": passed})
     return int(not passed)
 
 

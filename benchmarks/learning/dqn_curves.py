@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from torch import nn
 from benchmarks.learning.dqn_sides import SIDES, DaemonUpdate, NaiveUpdate
 from benchmarks.learning.offline_learning import Offline, Update
 from benchmarks.results import half_interval
+from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
@@ -125,7 +125,7 @@ def report_learning(games: dict[str, Curves], *, as_json: bool) -> bool:
     """Compare and print the final returns; whether no game is learned differently."""
     report = {name: compared(curves) for name, curves in games.items()}
     if as_json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         print(f"{'':10}{'':8}{'mean':>8}{'95 % interval':>20}   final return of each seed")
         for name, row in report.items():

@@ -20,7 +20,6 @@ of an hour per seed.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -39,6 +38,7 @@ from gymnasium import spaces
 from benchmarks.command import command_line
 from benchmarks.learning.dqn_curves import GAMES, draw, learn, report_learning
 from benchmarks.learning.dqn_sides import SIDES, DaemonUpdate, NaiveUpdate, as_floats, random_batch
+from rtagent.cli.output import print_json
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig
 from rtagent.policy import networks
 from rtagent.processes.freed_memory import keep_freed_memory
@@ -138,7 +138,7 @@ def report_speed(rounds: int, precision: str, *, as_json: bool) -> bool:
         }
     met = all(row["met"] for row in report.values())
     if as_json:
-        print(json.dumps({"cases": report, "met": met}, indent=2))
+        print_json({"cases": report, "met": met})
         return met
     print(f"{'milliseconds per update':26}{'naive':>14}{'ours':>14}{'ratio':>8}   10 to 90 %")
     for case, row in report.items():

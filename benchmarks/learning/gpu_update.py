@@ -11,7 +11,6 @@ convolutions use TF32, as ours do). Rounds of all sides alternate.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from torch import Tensor
 from benchmarks.command import command_line
 from benchmarks.learning.dqn_sides import NaiveUpdate, random_batch
 from rtagent import load_config
+from rtagent.cli.output import print_json
 from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.errors import UserError
 from rtagent.learning.device import Device
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     found = measure(device, options.width, options.batch, options.rounds)
     if options.json:
-        print(json.dumps({"device": name_of(device), **found}, indent=2))
+        print_json({"device": name_of(device), **found})
         return 0
     plain = found["plain_per_s"]
     print(f"resnet k={options.width}, B={options.batch} on {name_of(device)}; "

@@ -10,17 +10,14 @@ program, so that both see the same machine.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.command import command_line
 from rtagent import Runtime, load_config
+from rtagent.cli.output import plain_table, print_json, stdout
 
 TARGET_RATIO = 1.7
 SETTLE_S = 3.0
@@ -76,7 +73,7 @@ def main() -> None:
     cases = {"compute-bound (resnet k=1, B=16)": alone, "beside play (default game)": common}
     report: dict[str, dict[str, Any]] = {}
     columns = ("1 learner", "2 learners", "ratio", "most staleness", "inaction 1", "inaction 2")
-    table = Table("", *columns)
+    table = plain_table("", *columns)
     for name, settings in cases.items():
         found = alternate(settings, options.rounds, options.seconds)
         one, two = (median(found[n], "updates_per_s") for n in (1, 2))
@@ -88,9 +85,9 @@ def main() -> None:
             *(f"{100 * each:.2f} %" for each in inaction),
         )
     if options.json:
-        print(json.dumps(report))
+        print_json(report)
         return
-    Console().print(table)
+    stdout().print(table)
     ratio = report["compute-bound (resnet k=1, B=16)"]["ratio"]
     verdict = "holds" if ratio >= TARGET_RATIO else "missed"
     print(f"compute-bound: {ratio:.2f} times as many updates; target {TARGET_RATIO}: {verdict}")

@@ -17,7 +17,6 @@ process. Prints returns as it goes.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from torch import nn
 
 from benchmarks.command import command_line
 from benchmarks.learning.local_update import LocalUpdate, UpdateResult
+from rtagent.cli.output import print_json
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config
@@ -228,7 +228,7 @@ def main() -> None:
     )
     offline.run(options.ticks, options.report_every, MonotonicClock())
     if options.json:
-        print(json.dumps({"returns": offline.returns, "lengths": offline.lengths}))
+        print_json({"returns": offline.returns, "lengths": offline.lengths})
 
 
 if __name__ == "__main__":

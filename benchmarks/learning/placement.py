@@ -15,7 +15,6 @@ of the first core's processor time, to which other programs add little.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from statistics import median
@@ -26,6 +25,7 @@ import torch
 
 from benchmarks.command import command_line
 from benchmarks.learning import ap_drl
+from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
         "seconds": round(clock.now() - began, 1),
     }
     if args.json:
-        print(json.dumps({"cases": report, **summary}, indent=2))
+        print_json({"cases": report, **summary})
     else:
         _print(report)
         print(f"within {WITHIN:.0%} of the prediction: {within} of {len(report)}; the first core's "

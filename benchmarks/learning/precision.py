@@ -13,7 +13,6 @@ float32 is left out, as `learning.precision = "auto"` does.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from benchmarks.command import command_line
+from rtagent.cli.output import print_json
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig, Precision
 from rtagent.learning.precision import has_convolutions, is_usable
 from rtagent.learning.replay.batch import Batch
@@ -145,7 +145,7 @@ def report(rows: list[Row], *, as_json: bool) -> None:
         for name in names
     }
     if as_json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "break_even": pays}, indent=2))
+        print_json({"rows": [asdict(row) for row in rows], "break_even": pays})
         return
     print(f"{'ms per update':15}{'batch':>6}{'float32':>10}"
           + "".join(f"{each:>11}{'speedup':>9}" for each in lower))

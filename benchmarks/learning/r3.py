@@ -9,7 +9,6 @@ alternating rounds of one run (Tables VI and VII of Li et al., R3). What it achi
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ import numpy as np
 
 from benchmarks.command import command_line
 from benchmarks.experiments.r3 import ENDLESS, ENDLESS_S, WARM_UP_S, WORLDS, running
+from rtagent.cli.output import print_json
 from rtagent.memory.horizon import HorizonRecord
 
 LIMIT = 0.01
@@ -82,7 +82,7 @@ def main() -> int:
     result = overhead(args.rounds)
     tell("ok" if result["passed"] else "MISSED")
     if args.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
     return int(not result["passed"])
 
 

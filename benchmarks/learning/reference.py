@@ -19,7 +19,6 @@ spread, or above it.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ import torch
 import rtagent.virtual
 from benchmarks.command import command_line
 from benchmarks.learning.offline_learning import Offline
+from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -342,7 +342,7 @@ def main() -> None:
             }
             for name, side in outcomes.items()
         }
-        print(json.dumps(answer, indent=2))
+        print_json(answer)
         return
     print(table(world, outcomes))
 

@@ -12,7 +12,6 @@ and actions. So the world need not be stopped to be counted.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -22,9 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.command import add_names, command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.recount.agreement import Found, OneOf, agrees, merged
@@ -32,6 +28,7 @@ from benchmarks.recount.episodes import against_windows
 from benchmarks.recount.figures import NOT_RECOUNTED, of_moment, of_rows
 from benchmarks.recount.learning import evaluation, horizon_between, sizes_between
 from benchmarks.recount.witness import EVERY_S, Witness
+from rtagent.cli.output import plain_table, print_json, stdout
 
 CAPACITY = 20_000
 WORLD = (
@@ -295,14 +292,14 @@ def witness_of(daemon: RunningDaemon) -> Witness:
 
 def show(name: str, lines: list[Line]) -> None:
     """Print one comparison."""
-    table = Table("figure", "said", "counted", "verdict", title=name)
+    table = plain_table("figure", "said", "counted", "verdict")
     for line in lines:
         counted = line.counted
         if isinstance(counted, list):
             counted = " to ".join(f"{each:.6g}" for each in counted)
         style = "red" if line.verdict == "differs" else None
         table.add_row(line.figure, _shown(line.said), _shown(counted), line.verdict, style=style)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    stdout().print(f"\n{name}", table)
 
 
 def _shown(value: Any) -> str:
@@ -323,7 +320,7 @@ def main() -> int:
             name: [[asdict(line) for line in lines] for lines in each]
             for name, each in found.items()
         }
-        print(json.dumps({"seconds": time.monotonic() - started, "configurations": answer}))
+        print_json({"seconds": time.monotonic() - started, "configurations": answer})
     else:
         for name, comparisons in found.items():
             for number, lines in enumerate(comparisons, start=1):

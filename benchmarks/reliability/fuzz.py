@@ -14,7 +14,6 @@ example is named by seed, target and number; `--first` begins with that number.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import subprocess
 import sys
@@ -27,12 +26,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from rich.progress import Progress
-
 from benchmarks.command import command_line
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_files import FILES, SHAPE, messages_of
 from benchmarks.reliability.fuzz_target import Target, Watch
+from rtagent.cli.output import print_json, progress_bar
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.connection import Connection
 
@@ -266,7 +264,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     options = parser.parse_args()
     results: dict[str, Result] = {}
-    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
+    with progress_bar() as progress:
         for name in options.only:
             count = options.files if name in FILES else options.messages
             task = progress.add_task(name, total=count)
@@ -280,7 +278,7 @@ def main() -> int:
             if not options.json:
                 print(_shown(name, result), flush=True)
     if options.json:
-        print(json.dumps({"seed": options.seed, **{n: asdict(r) for n, r in results.items()}}))
+        print_json({"seed": options.seed, **{n: asdict(r) for n, r in results.items()}})
     failed = any(r.crashes or r.longest_stall_s > LONGEST_STALL_S for r in results.values())
     return int(failed)
 

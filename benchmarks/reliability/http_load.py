@@ -27,8 +27,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.command import Result, command_line, report
 from benchmarks.daemon import RunningDaemon
@@ -37,6 +35,7 @@ from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Rows
 from benchmarks.reliability.http_client import Client, Polls, request_text
 from benchmarks.reliability.silent_connections import SilentConnections
 from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.output import known, plain_table, stdout
 
 DASHBOARDS = 20
 REQUESTS_PER_S = 100.0
@@ -170,7 +169,9 @@ def lateness(rows: Rows) -> dict[str, float]:
 
 def show(result: Result) -> None:
     """Print the result as a table."""
-    table = Table("phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "p99")
+    table = plain_table(
+        "phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "p99"
+    )
     for phase, found in result["phases"].items():
         answered = result["answers"][phase]
         per_s = sum(a["per_s"] for a in answered) / result["rounds"]
@@ -178,9 +179,9 @@ def show(result: Result) -> None:
             phase, *(f"{found[name]:.3f}" for name in ("p50_ms", "p99_ms", "max_ms")),
             f"{100 * found['inaction']:.2f} %", f"{100 * found['service_share']:.1f} %",
             f"{per_s:.0f}/s" if answered else "",
-            f"{max(a['latency_p99_ms'] for a in answered):.0f} ms" if answered else "",
+            known(max(a["latency_p99_ms"] for a in answered), "{:.0f} ms") if answered else "",
         )
-    Console().print(table)
+    stdout().print(table)
     print(f"lateness of the ticks; the machine's own floor, us: {result['floor']}")
     print(
         f"under load p99 is {result['later_ms']:+.3f} ms later (at most {MOST_LATER_MS}); one "

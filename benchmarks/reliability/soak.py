@@ -26,14 +26,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from benchmarks.command import long_run
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, descriptors, gone, proportional_bytes, threads
 from benchmarks.recount.raw_ledger import Ledger, Recount
+from rtagent.cli.output import plain_table, progress_bar, stdout
 
 ROUND_S = 10.0
 BETWEEN_DEATHS_S = 16.0
@@ -240,10 +239,7 @@ class Soak:
 def run(minutes: float, seed: int) -> dict[str, Any]:
     """Soak a daemon; returns every figure."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with (
-        RunningDaemon(*SETTINGS) as daemon,
-        Progress(*columns, console=Console(stderr=True)) as progress,
-    ):
+    with RunningDaemon(*SETTINGS) as daemon, progress_bar(*columns) as progress:
         rate_hz = daemon.stats()["clock"]["target_rate_hz"]
         ledger = Ledger(daemon.process.pid, CAPACITY)
         soak = Soak(daemon, Recount(ledger, rate_hz), random.Random(seed))
@@ -319,11 +315,11 @@ def passed(found: dict[str, Any]) -> bool:
 
 def show(result: Mapping[str, Any]) -> None:
     """Print the result as a table."""
-    table = Table("", "first fifth", "last fifth", "growth")
+    table = plain_table("", "first fifth", "last fifth", "growth")
     for name, (first, last) in result["first_and_last_fifth"].items():
         share = f"{100 * (last / first - 1):+.1f} %" if first else ""
         table.add_row(name, f"{first:.1f}", f"{last:.1f}", share)
-    console = Console()
+    console = stdout()
     console.print(table)
     console.print(f"{result['rounds']} rounds in {result['minutes']} minutes: {result['done']}")
     for name in (

@@ -23,7 +23,6 @@ priorities).
 from __future__ import annotations
 
 import gc
-import json
 import multiprocessing
 import os
 import statistics
@@ -49,6 +48,7 @@ from benchmarks.replay.replay_contenders import (
     pictures,
 )
 from benchmarks.worlds.shapes import STACK
+from rtagent.cli.output import print_json
 from rtagent.errors import UserError
 from rtagent.learning.replay.prefetch import Prefetcher
 
@@ -312,11 +312,11 @@ def main() -> int:
     rows = judge(speeds, memory)
     passed = all(good for *_, good in rows)
     if args.json:
-        print(json.dumps(
-            {"held": count, "memory_at": held, "bytes_per_transition": memory, "speeds": speeds,
-             "prefetched_us": waits, "missing": absent, "rows": rows, "compared": compare(speeds),
-             "passed": passed}, indent=2
-        ))
+        print_json({
+            "held": count, "memory_at": held, "bytes_per_transition": memory, "speeds": speeds,
+            "prefetched_us": waits, "missing": absent, "rows": rows, "compared": compare(speeds),
+            "passed": passed,
+        })
         return int(not passed)
     for name, figure in memory.items():
         print(f"{name:26} {figure:9,.0f} bytes per transition at {held:,}")

@@ -13,7 +13,6 @@ pause is also given without the time that the process, ready to run, waited for 
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sys
 import time
@@ -26,6 +25,7 @@ import torch
 
 from benchmarks.command import command_line
 from benchmarks.worlds.shapes import STACK, blueprint
+from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
@@ -282,7 +282,7 @@ def main() -> int:
     args = parser.parse_args()
     result = measure(args.mib, args.hz)
     if args.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return int(result["torn"] > 0)
     print(f"{'MiB':8} {'ring':>8} {'Shmem':>8} {'MemAvailable':>14}")
     for name, each in result.pop("mib").items():

@@ -7,7 +7,6 @@ Nothing is learned and no clock runs; `rtagent experiment duel` shows how the ga
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import numpy as np
 from benchmarks.command import command_line
 from benchmarks.comparison import TICK_S
 from benchmarks.worlds.duel_players import Player, competent, masher, play, random_player, view_of
+from rtagent.cli.output import print_json
 from rtagent.env.gameboy.duel import ENCOUNTERS, Duel
 
 PLAYERS: dict[str, Callable[[int], Player]] = {
@@ -75,7 +75,7 @@ def main() -> int:
     env.close()
     took = time.monotonic() - begun
     if args.json:
-        print(json.dumps({"groups": rows, "sequence": sequence, "took_s": took}))
+        print_json({"groups": rows, "sequence": sequence, "took_s": took})
         return 0
     print(f"{'won (ticks)':12}" + "".join(f"{name:>16}" for name in PLAYERS))
     for row in rows:

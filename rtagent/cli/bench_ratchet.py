@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -119,7 +120,7 @@ def _values_of(records: Sequence[Record], measure: Measure) -> list[float]:
         value = printed[run]
         for key in each.path:
             value = value[key]
-        values.append(float(value))
+        values.append(math.nan if value is None else float(value))
     return values
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
-from rtagent.cli.output import UNKNOWN, print_json, stdout
+from rtagent.cli.output import UNKNOWN, json_text, print_json, stdout
 from rtagent.errors import UserError
 from rtagent.logs.event_levels import level_of
 from rtagent.logs.printable import printable
@@ -122,7 +121,7 @@ def _ask(
 def _print(console: Console, events: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     for event in events:
         if as_json:
-            print(json.dumps(event), flush=True)
+            print(json_text(event), flush=True)
         else:
             _print_line(console, line_of(event), _STYLES.get(level_of(event["kind"]), ""))
 

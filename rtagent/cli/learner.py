@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rtagent.cli.output import json_text
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.config import ClusterConfig
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         try:
             for report in follow(join, ray_session.disconnect, MonotonicClock()):
-                line = json.dumps(report) if args.json else in_a_line(report)
+                line = json_text(report) if args.json else in_a_line(report)
                 print(line, file=out, flush=True)
         except KeyboardInterrupt:
             pass

@@ -7,7 +7,7 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from math import isfinite
@@ -39,9 +39,22 @@ def rounded(value: float | None, digits: int) -> str:
     return text if text == UNKNOWN else f"{Decimal(text):f}"
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON; a number that is not finite is null there, as it is unknown in `known`."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+    print(json_text(value, indent=2))
 
 
 def report(args: argparse.Namespace, value: T, show: Callable[[T], object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import ssl
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from torch import nn
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import check_between
-from rtagent.cli.output import own_stdout
+from rtagent.cli.output import json_text, own_stdout
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         async def serve() -> None:
             server = PolicyServer(served, MonotonicClock(), token, args.parallel)
             server.stop_at_signals()
-            print(json.dumps({"address": address, **served.metadata()}) if args.json else
+            print(json_text({"address": address, **served.metadata()}) if args.json else
                   f"rtagent policy-server: {address}{_needed_settings(served)}", flush=True)
             async with asyncio.TaskGroup() as tasks:
                 printing = tasks.create_task(_print_counts(server.counts, args.json))
@@ -163,7 +162,7 @@ async def _print_counts(counts: Counts, as_json: bool) -> None:
                 "compute_ms": 1e3 * (counts.compute_s - before.compute_s) / each,
                 "queue_ms": 1e3 * (counts.queue_s - before.queue_s) / each, "refused": refused,
             }
-            line = json.dumps(said) if as_json else (
+            line = json_text(said) if as_json else (
                 "{clients} clients, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
                 "queue {queue_ms:.1f} ms, {refused} refused".format(**said)
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, report
 
 
 @pytest.mark.parametrize("wrong", [["--nothing"], ["--seconds", "x"]])
@@ -22,3 +24,8 @@ def test_bad_input_is_one_line_that_names_the_command(
     assert wrong[-1] in said
     assert said.endswith(" (see rtagent bench chunks --help)\n")
     assert said.count("\n") == 1
+
+
+def test_a_figure_that_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    report({"latency_ms": [1.0, float("inf")], "passed": True}, True, print)
+    assert json.loads(capsys.readouterr().out) == {"latency_ms": [1.0, None], "passed": True}

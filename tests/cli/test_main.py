@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -137,9 +138,11 @@ def test_no_room_for_temporary_files_is_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_unknown_numbers_are_not_printed_as_nan() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        print_json({"value": float("nan")})
+def test_unknown_numbers_are_not_printed_as_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"value": float("nan"), "values": [1, (-float("inf"),), {"a": 0.5}]})
+    assert json.loads(capsys.readouterr().out) == {
+        "value": None, "values": [1, [None], {"a": 0.5}],
+    }
 
 
 @pytest.mark.parametrize(("module", "heavy"), [
