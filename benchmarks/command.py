@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,31 @@ Result = Mapping[str, Any]
 
 
 def command_line(description: str | None) -> argparse.ArgumentParser:
-    """A parser that takes `--json`, described by the first line of a text."""
+    """A parser that takes `--json`, described by the first line of a text.
+
+    A number has to be above 0, unless the type of its option is `from_zero`.
+    """
     parser = Parser(
         f"rtagent bench {Path(sys.argv[0]).stem}", description=(description or "").splitlines()[0]
     )
+    parser.register("type", int, partial(_above_zero, int))
+    parser.register("type", float, partial(_above_zero, float))
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def _above_zero(kind: Callable[[str], float], text: str) -> float:
+    value = kind(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: must be above 0")
+    return value
+
+
+def from_zero(text: str) -> int:
+    """The type of an option that takes a whole number, 0 included, such as a seed."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number, 0 or more")
+    return int(text)
 
 
 def add_names(parser: argparse.ArgumentParser, metavar: str, names: Collection[str]) -> None:
@@ -60,6 +81,6 @@ def long_run(
     """The command of a benchmark that disturbs a daemon; `run` is given minutes and a seed."""
     parser = command_line(description)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=from_zero, default=0)
     args = parser.parse_args()
     return report(run(args.minutes, args.seed), args.json, show)

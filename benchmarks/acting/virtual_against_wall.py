@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.command import command_line
+from benchmarks.command import command_line, from_zero
 from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import print_json
@@ -99,7 +99,7 @@ def main() -> int:
     """Both runs on both clocks; exit code 1 if a bound is missed."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=from_zero, default=0)
     args = parser.parse_args()
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
     results: dict[str, Any] = {}

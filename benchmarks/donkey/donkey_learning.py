@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 import rtagent
-from benchmarks.command import command_line
+from benchmarks.command import command_line, from_zero
 from benchmarks.comparison import side_by_side
 from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
@@ -328,7 +328,7 @@ def main() -> int:
     """Run all seeds; exit code 1 if one does not clearly drive further than the others."""
     parser = command_line(__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=from_zero, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="seeds side by side")
     parser.add_argument("--drives", type=int, default=5, help="of each policy")
     parser.add_argument("--picture", type=Path)

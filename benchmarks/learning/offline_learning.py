@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, from_zero
 from benchmarks.learning.local_update import LocalUpdate, UpdateResult
 from rtagent.cli.output import print_json
 from rtagent.clock import Clock, MonotonicClock
@@ -215,10 +215,10 @@ def main() -> None:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--ticks", type=int, default=54_000)
-    parser.add_argument("--delay", type=int, default=2)
+    parser.add_argument("--delay", type=from_zero, default=2)
     parser.add_argument("--every", type=int, default=1, help="ticks from decision to decision")
     parser.add_argument("--updates-per-tick", type=float, default=0.33)
-    parser.add_argument("--report-every", type=int, default=3000)
+    parser.add_argument("--report-every", type=from_zero, default=3000)
     parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, from_zero
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_files import FILES, SHAPE, messages_of
 from benchmarks.reliability.fuzz_target import Target, Watch
@@ -259,8 +259,8 @@ def main() -> int:
     parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=20_000, help="in each direction (20000)")
     parser.add_argument("--files", type=int, default=2_000, help="of each kind (2000)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first example")
+    parser.add_argument("--seed", type=from_zero, default=0)
+    parser.add_argument("--first", type=from_zero, default=0, help="number of the first example")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     options = parser.parse_args()
     results: dict[str, Result] = {}

@@ -6,24 +6,39 @@ import json
 
 import pytest
 
-from benchmarks.command import command_line, report
+from benchmarks.command import command_line, from_zero, report
 
 
-@pytest.mark.parametrize("wrong", [["--nothing"], ["--seconds", "x"]])
+@pytest.mark.parametrize("wrong", [
+    ["--nothing"], ["--seconds", "x"], ["--seconds", "-1"], ["--seconds", "0"],
+    ["--seconds", "nan"], ["--seconds", "inf"], ["--rounds", "0"], ["--rounds", "1.5"],
+    ["--seed=-1"], ["--seed", "x"],
+])
 def test_bad_input_is_one_line_that_names_the_command(
     wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/checkout/benchmarks/acting/chunks.py", *wrong])
     parser = command_line("Chunks.")
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--rounds", type=int, nargs="+")
+    parser.add_argument("--seed", type=from_zero)
     with pytest.raises(SystemExit) as ended:
         parser.parse_args()
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith("rtagent bench chunks: ")
-    assert wrong[-1] in said
+    assert wrong[-1].removeprefix("--seed=") in said
     assert said.endswith(" (see rtagent bench chunks --help)\n")
     assert said.count("\n") == 1
+
+
+def test_numbers_within_their_bounds_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["chunks.py"])
+    parser = command_line("Chunks.")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=from_zero)
+    given = parser.parse_args(["--seconds", "0.5", "--seed", "0"])
+    assert (given.seconds, given.seed) == (0.5, 0)
 
 
 def test_a_figure_that_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
