@@ -335,7 +335,7 @@ class Children:
         """At idle priority a learner may get no processor for long, so while it computes, or waits
         for a processor, it has time. A stopped one, which may hold the apply lock, is given up
         early."""
-        if child.state is not State.STARTING and is_stopped(child.pid):
+        if is_stopped(child.pid):
             return STOPPED_LEARNER_LIMIT_S
         return self._computing_limit(child, now)
 

@@ -295,6 +295,17 @@ def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     assert watched.asked == ["kill"]
 
 
+def test_a_stopped_learner_is_given_up_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It may hold the apply lock, under which it takes over the shared state.
+    watched = Watched(monkeypatch, "learner")
+    watched.stopped = True
+    watched.beat(200.0)
+    watched.look(200.0 + STOPPED_LEARNER_LIMIT_S - 0.1)
+    assert watched.asked == []
+    watched.look(200.0 + STOPPED_LEARNER_LIMIT_S + 0.1)
+    assert watched.asked == ["kill"]
+
+
 @pytest.mark.parametrize(
     ("role", "stopped", "asked"),
     [("inference", True, ["kill"]), ("inference", False, []), ("learner", True, [])],
