@@ -179,6 +179,11 @@ class LearningConfig(Section):
             return self.rollout
         return min(self.batch_size, self.rollout) if self.on_policy else self.batch_size
 
+    @property
+    def whole_sequence(self) -> int:
+        """Recurrent networks: decisions of a sequence, those around the learned ones included."""
+        return self.burn_in + self.sequence + self.n_step
+
     @model_validator(mode="before")
     @classmethod
     def _of_algorithm(cls, values: Any) -> Any:

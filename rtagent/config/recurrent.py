@@ -28,3 +28,10 @@ def check_recurrent(config: Config) -> None:
         config.require(f"{network}, which carries a state from one inference to the next", needed)
     except ValueError as error:
         raise UserError(str(error)) from None
+    capacity, sequence = config.replay.capacity, config.learning.whole_sequence
+    # Each decision takes a tick, or more.
+    if config.learning.processes and sequence * 2 > capacity:
+        raise UserError(
+            f"learning.burn_in + sequence + n_step = {sequence} is more than half of "
+            f"replay.capacity = {capacity}: sequences of so many decisions might never fit"
+        )

@@ -32,7 +32,8 @@ class ReplaySizes:
     def __init__(self, memory: WorldMemory, blueprint: Blueprint, config: Config) -> None:
         learning = config.learning
         rollout = learning.rollout if learning.on_policy else 0
-        enough = 2 * max(learning.learning_starts, learning.n_step, rollout, LEAST_TICKS)
+        sequence = learning.whole_sequence if blueprint.state_size else learning.n_step
+        enough = 2 * max(learning.learning_starts, sequence, rollout, LEAST_TICKS)
         self._memory, self._blueprint = memory, blueprint
         self.most_ticks = config.replay.capacity
         self.most_bytes = self.most_ticks * memory.bytes_per_tick

@@ -29,3 +29,12 @@ def test_what_does_not_fit_is_refused(setting: str, more: tuple[str, ...], netwo
 
 def test_what_is_for_learning_fits_where_nothing_is_learned() -> None:
     check_recurrent(load_config(None, [*LEARNING, *R3, "learning.processes=0"], {}))
+
+
+def test_sequences_that_the_replay_could_never_hold_are_refused() -> None:
+    longest = ["replay.capacity=1000", "learning.learning_starts=100", "learning.sequence=476"]
+    check_recurrent(load_config(None, longest, {}))
+    longer = [*longest, "learning.burn_in=17"]
+    with pytest.raises(UserError, match=r"n_step = 501 is more than half of replay.capacity"):
+        check_recurrent(load_config(None, longer, {}))
+    check_recurrent(load_config(None, [*longer, "learning.processes=0"], {}))

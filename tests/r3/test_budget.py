@@ -34,7 +34,8 @@ class Memory:
 
 
 def sizes(
-    capacity: int, learning_starts: int = 100, n_step: int = 1, **learning: Any
+    capacity: int, learning_starts: int = 100, n_step: int = 1, state_size: int = 0,
+    **learning: Any,
 ) -> ReplaySizes:
     config = parse_config(
         {
@@ -42,7 +43,7 @@ def sizes(
             "learning": {"learning_starts": learning_starts, "n_step": n_step, **learning},
         }
     )
-    return ReplaySizes(Memory(capacity), make_blueprint(), config)
+    return ReplaySizes(Memory(capacity), make_blueprint(state_size=state_size), config)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,14 @@ def test_the_smallest_replay_is_twice_what_learning_needs(
     capacity: int, starts: int, n_step: int, least: int
 ) -> None:
     assert sizes(capacity, starts, n_step).least_ticks == least
+
+
+@pytest.mark.parametrize(("state_size", "least"), [(0, 512), (128, 4002)])
+def test_of_a_recurrent_network_the_smallest_replay_holds_two_sequences(
+    state_size: int, least: int
+) -> None:
+    found = sizes(10_000, state_size=state_size, sequence=1000, burn_in=1000)
+    assert found.least_ticks == least
 
 
 @pytest.mark.parametrize(("algorithm", "least"), [("ppo", 6000), ("a2c", 6000), ("dqn", 512)])
