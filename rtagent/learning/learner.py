@@ -35,6 +35,7 @@ from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.learning.replay.sequences import SequenceReplay, blank
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate, loss_scale_of
+from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.turns import LEASE_UPDATES, TurnTaker
 from rtagent.processes.freed_memory import keep_freed_memory
@@ -173,9 +174,7 @@ class Learner:
                 network = self._update.algorithm.network
                 first = first_state(network, context.world, context.config, context.resume)
                 states.put(first, state)
-        progress = state.progress
-        self._record.updates = progress.updates
-        self._record.samples_consumed = progress.samples
+        self._count(state.progress)
         note_version(context)
 
     def _new_prefetcher(self) -> Prefetcher | OnPolicyBatches:
@@ -353,14 +352,19 @@ class Learner:
         record.staleness_max = max(stale, record.staleness_max)
         record.loss = gradient.loss
         record.applied_ns = int(context.clock.now() * NANO)
-        record.updates = after.updates
-        record.samples_consumed = after.samples
+        self._count(after)
         self._precision.note_scale(loss_scale_of(after))
         note_version(context)
         metrics = context.world.metrics.environment
         started_ns = int(context.clock.now() * NANO)
         self._keeper.advance(started_ns, gradient.samples, after.updates, metrics, context.desired)
         record.control_ns += int(context.clock.now() * NANO) - started_ns
+
+    def _count(self, progress: Progress) -> None:
+        """Show how far learning is; counts do not go back where a GPU's updates have been lost."""
+        record = self._record
+        record.updates = max(record.updates, progress.updates)
+        record.samples_consumed = max(record.samples_consumed, progress.samples)
 
     def _count_skipped(self, gradient: Gradient) -> None:
         self._record.skipped += 1

@@ -15,6 +15,10 @@ from rtagent.memory.weights import WeightsInfo
 from tests.learning.learner_run import Start
 
 
+class Killed(BaseException):
+    """The learner ends at once."""
+
+
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor in the place of a GPU."""
@@ -59,6 +63,24 @@ def test_updates_of_a_learner_on_a_gpu_that_are_lost_are_counted(start: Start) -
     run.learn(on_beat=on_beat)
     assert run.record.dropped == 3
     assert state.progress.updates == run.record.applied - 3
+
+
+@pytest.mark.usefixtures("apart")
+def test_counts_do_not_go_back_when_a_learner_on_a_gpu_is_killed(start: Start) -> None:
+    run, counts = start(publish_every=1000), []
+
+    def on_beat(count: int) -> None:
+        counts.append((run.updates, run.record.samples_consumed))
+        if run.updates == 17 and counts.count((17, 68)) == 1:
+            raise Killed
+        run.stopping = run.updates == 20
+
+    with pytest.raises(Killed):
+        run.learn(on_beat=on_beat)
+    assert run.world.learner.progress.updates == 10
+    run.learn(on_beat=on_beat)
+    assert counts == sorted(counts)
+    assert counts[-1] == (20, 80)
 
 
 @pytest.mark.usefixtures("apart")
