@@ -83,7 +83,8 @@ class PolicyConfig(Section):
     them, in units of half their range. sac, ppo and a2c draw from their policies instead, and at 0
     take the mean or the likeliest action."""
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
-    """Exploration rate at the end."""
+    """Exploration rate at the end; above 0 while sac, ppo or a2c learn, for at 0 they, too, stop
+    exploring."""
     epsilon_steps: int = Field(2000, ge=1)
     """Updates over which the exploration rate falls."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
