@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from rtagent.errors import UserError
+
 
 def sleep(pipe: Any) -> None:
     """Says that it lives, and lives on."""
@@ -36,19 +38,43 @@ def tell_modules(pipe: Any) -> None:
     pipe.send(sorted(sys.modules))
 
 
-def answer(value: Any, pipe: Any) -> None:
-    """Answers, as a child of `boot` does."""
-    pipe.send(value)
+def answer(value: Any, doing: Any) -> Any:
+    """Answers the supervisor that starts."""
+    return value
 
 
-def end_silently(code: int, pipe: Any) -> None:
+def refuse(reason: str, doing: Any) -> None:
+    """Refuses to go on."""
+    raise UserError(reason)
+
+
+def fail_at_once(doing: Any) -> None:
+    """Ends with an error that nobody foresaw."""
+    raise RuntimeError("no such\nkernel")
+
+
+def get_signal_while_answering(number: int, doing: Any) -> list[Any]:
+    """Gets a signal when half of the answer is written."""
+    return [bytes(1 << 20), _Signalled(number)]
+
+
+class _Signalled:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> Any:
+        os.kill(os.getpid(), self._number)
+        return bytes, ()
+
+
+def end_silently(code: int, doing: Any) -> None:
     """Ends without an answer."""
     sys.exit(code)
 
 
-def hang_somewhere(what: str, pipe: Any) -> None:
+def hang_somewhere(what: str, doing: Any) -> None:
     """Says what it does next, and never answers."""
-    pipe.send(("doing", what))
+    doing(what)
     hang()
 
 

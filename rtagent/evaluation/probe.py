@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import os
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,6 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from multiprocess.connection import Connection
 from torch import nn
 
 from rtagent.config import Config, PolicyConfig
@@ -30,7 +27,6 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, prune, run_folders
 from rtagent.inference.engines import registry
-from rtagent.logs.shortening import current_traceback
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
@@ -153,47 +149,44 @@ def _resumed(
         ) from None
 
 
-def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
-    """Body of the probe process: sends ("found", fields of `startup.Found`) or ("failed", text).
+def run_probe(
+    config: Config, checkpoint_dir: Path, run_dir: Path, doing: Callable[[str], object]
+) -> tuple[Blueprint, Path | None, list[tuple[str, dict[str, Any]]]]:
+    """Body of the probe process: the fields of `startup.Found`.
 
-    Before a step that may never come back it sends ("doing", what).
+    Args:
+        config: of the run.
+        checkpoint_dir: where a checkpoint may be.
+        run_dir: where the record of the run is written.
+        doing: told what is tried out next, since that may never come back.
+
+    Raises:
+        UserError: something cannot be built or used as configured.
     """
     start_life("probe")
     torch.set_num_threads(1)
-    answer: tuple[Any, ...]
+    registry.check(config.policy)
+    if config.policy.remote is not None:
+        # Raises a UserError if its packages are missing.
+        importlib.import_module("rtagent.remote.protocol")
+    sinks.check(config.run)
+    if config.learning.where == "here" and config.learning.processes:
+        usable_device(config.learning.device, "learning.device")
+    blueprint = probe_with_weights(config, doing)
+    doing(f"the state directory {config.state_dir}")
+    resume: Path | None = None
+    events: list[tuple[str, dict[str, Any]]] = []
+    if config.run.resume and config.policy.learns:
+        resume, passed = _resumed(config, blueprint, checkpoint_dir)
+        events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
+    events.append(("observations", {"seen": blueprint.sight}))
+    if removed := prune_runs(config, run_dir):
+        events.append(("pruned", {"runs": removed}))
     try:
-        registry.check(config.policy)
-        if config.policy.remote is not None:
-            # Raises a UserError if its packages are missing.
-            importlib.import_module("rtagent.remote.protocol")
-        sinks.check(config.run)
-        if config.learning.where == "here" and config.learning.processes:
-            usable_device(config.learning.device, "learning.device")
-        blueprint = probe_with_weights(config, lambda what: pipe.send(("doing", what)))
-        pipe.send(("doing", f"the state directory {config.state_dir}"))
-        resume: Path | None = None
-        events: list[tuple[str, dict[str, Any]]] = []
-        if config.run.resume and config.policy.learns:
-            resume, passed = _resumed(config, blueprint, checkpoint_dir)
-            events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
-        events.append(("observations", {"seen": blueprint.sight}))
-        if removed := prune_runs(config, run_dir):
-            events.append(("pruned", {"runs": removed}))
-        try:
-            run_record.write(run_dir, run_record.describe_run(config))
-        except OSError as error:
-            events.append(("run_record_failed", {"reason": str(error)}))
-        answer = ("found", blueprint, resume, events)
-    except UserError as error:
-        answer = ("failed", str(error))
-    except Exception:
-        # Its lines, which name the user's own code, do not fit into the one line of a refusal.
-        traceback.print_exc()
-        reason = current_traceback().splitlines()[-1]
-        answer = ("failed", f"environment and policy cannot be tried out: {reason}")
-    pipe.send(answer)
-    pipe.close()
-    os._exit(0)
+        run_record.write(run_dir, run_record.describe_run(config))
+    except OSError as error:
+        events.append(("run_record_failed", {"reason": str(error)}))
+    return blueprint, resume, events
 
 
 def prune_runs(config: Config, run_dir: Path) -> int:

@@ -1,31 +1,42 @@
 """Work that must be done once before the workers of a run can start, in short-lived processes.
 
 The supervisor loads neither torch nor the environment; these processes do, and end.
+
+Why it is correct. Such a process writes its answer into a memory file of the supervisor, and then
+says through its pipe that it is there: so nothing is read by halves, and one that is killed or
+stopped while it answers does not hold the supervisor up.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import multiprocess
-from multiprocess.connection import Connection
+from multiprocess import reduction
 
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.logs.shortening import current_traceback
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
+from rtagent.processes.fork_server import Inherited
 from rtagent.processes.launch import ForkServer, Process
-from rtagent.processes.worker import start_life
+from rtagent.processes.pipe import Pipe, open_pipe
+from rtagent.processes.worker import LAST_WORDS_S, start_life
 from rtagent.supervisor.children import KILL_LIMIT_S
 
 POLL_S = 0.1
 LIMIT_S = 900.0
 """How long a step of a child may take: a policy may be downloaded in it."""
+
+Doing = Callable[[str], object]
+"""Told by a child what it does next, since that may never come back."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +69,8 @@ def find_shapes(
     answer = _ask(fork_server, stopping, "probe", (
         f"the environment or the network of env.id = {env_id!r} ended its process "
         "(exit code {code}) while it was being built"
-    ), _probe, config, checkpoint_dir, run_dir)
-    return None if answer is None else Found(*answer[1:])
+    ), "environment and policy cannot be tried out", _probe, config, checkpoint_dir, run_dir)
+    return None if answer is None else Found(*answer)
 
 
 def publish_first_weights(
@@ -76,50 +87,60 @@ def publish_first_weights(
         UserError: they cannot be published.
     """
     ended = "the process that publishes the first weights ended (exit code {code})"
-    _ask(fork_server, stopping, "weights", ended, _publish, handles, resume)
+    _ask(
+        fork_server, stopping, "weights", ended, "the first weights cannot be published",
+        _publish, handles, resume,
+    )
 
 
 def _ask(
-    fork_server: ForkServer, stopping: Callable[[], bool], name: str, ended: str,
-    body: Callable[..., None], *args: Any,
+    fork_server: ForkServer, stopping: Callable[[], bool], name: str, ended: str, failed: str,
+    body: Callable[..., Any], *args: Any,
 ) -> Any:
-    """The tuple that a child answers through a pipe, its last argument; None if `stopping`.
+    """What `body` returns in a child, given `args` and a `Doing`; None if `stopping`.
 
-    The child may send ("doing", what) before a step; an error names the newest.
-    `ended` is the error if the child ends without an answer; `{code}` in it is the exit code.
+    Args:
+        ended: the error if the child ends without an answer; `{code}` in it is the exit code.
+        failed: begins the error if the body raises something else than a `UserError`.
 
     Raises:
-        UserError: the child answers with an error, ends without an answer, does not come back, or
+        UserError: the body raises one, the child ends without an answer, does not come back, or
             cannot be started.
     """
-    ours, theirs = multiprocess.Pipe()
-    try:
-        process = fork_server.spawn(body, *args, theirs, name=name)
-    except OSError as error:
-        ours.close()
-        raise UserError(f"no process can be started: {error.strerror}") from None
-    finally:
-        theirs.close()
-    said: Any = "doing", f"the process {name}"
-    try:
-        while said is not None and said[0] == "doing":
-            said = _hear(ours, process, fork_server, stopping, said[1])
-    except EOFError:
-        process.join(POLL_S)
-        raise UserError(process.failure or ended.format(code=process.exitcode)) from None
-    finally:
-        process.kill()
-        process.join(KILL_LIMIT_S)
-        process.close()
-        ours.close()
-    if said is not None and said[0] == "failed":
-        raise UserError(said[1])
-    return said
+    with ExitStack() as opened:
+        try:
+            ours, theirs = open_pipe()
+            opened.callback(ours.close)
+            with closing(theirs):
+                file = opened.enter_context(open(os.memfd_create("rtagent-answer"), "rb"))
+                process = fork_server.spawn(
+                    _answer, body, args, failed, _ToFill(file), theirs, name=name
+                )
+        except OSError as error:
+            raise UserError(f"no process can be started: {error.strerror}") from None
+        said: Any = "doing", f"the process {name}"
+        try:
+            while said is not None and said[0] == "doing":
+                said = _hear(ours, process, fork_server, stopping, said[1])
+        except EOFError:
+            process.join(POLL_S)
+            raise UserError(process.failure or ended.format(code=process.exitcode)) from None
+        finally:
+            process.kill()
+            process.join(KILL_LIMIT_S)
+            process.close()
+        answer = refusal = None
+        if said is not None:
+            # The child has the same offset.
+            file.seek(0)
+            answer, refusal = pickle.load(file)
+    if refusal is not None:
+        raise UserError(refusal)
+    return answer
 
 
 def _hear(
-    ours: Connection, process: Process, fork_server: ForkServer, stopping: Callable[[], bool],
-    doing: str,
+    ours: Pipe, process: Process, fork_server: ForkServer, stopping: Callable[[], bool], doing: str
 ) -> Any:
     """What a child says next, while it is `doing` something; None if `stopping`.
 
@@ -144,25 +165,46 @@ def _hear(
     return ours.recv()
 
 
-def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Any) -> None:
+class _ToFill:
+    """A file that a child gets in this object's place, open for writing."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = file.fileno()
+
+    def __reduce__(self) -> tuple[Callable[..., BinaryIO], tuple[Any, ...]]:
+        return _inherited_file, (reduction.DupFd(self._descriptor),)
+
+
+def _inherited_file(inherited: Inherited) -> BinaryIO:
+    return open(inherited.detach(), "wb")
+
+
+def _answer(
+    body: Callable[..., Any], args: Sequence[Any], failed: str, file: BinaryIO, pipe: Pipe
+) -> None:
+    """In the child: write what `body` returns, or the reason why it does not."""
+    answer = refusal = None
+    try:
+        answer = body(*args, lambda what: pipe.send(("doing", what)))
+    except UserError as error:
+        refusal = str(error)
+    except Exception:
+        # Its lines, which may name the user's own code, do not fit into the one line of a refusal.
+        traceback.print_exc()
+        refusal = f"{failed}: {current_traceback().splitlines()[-1]}"
+    with file:
+        pickle.dump((answer, refusal), file)
+    pipe.send(("answered",), LAST_WORDS_S)
+
+
+def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, doing: Doing) -> Any:
     from rtagent.evaluation.probe import run_probe
 
-    run_probe(config, checkpoint_dir, run_dir, pipe)
+    return run_probe(config, checkpoint_dir, run_dir, doing)
 
 
-def _publish(handles: WorldHandles, resume: Path | None, pipe: Any) -> None:
+def _publish(handles: WorldHandles, resume: Path | None, _: Doing) -> None:
     from rtagent.learning.beginning import publish_initial
 
     start_life("weights")
-    answer: tuple[str, ...]
-    try:
-        publish_initial(World(handles), handles.config, resume)
-        answer = ("published",)
-    except UserError as error:
-        answer = ("failed", str(error))
-    except Exception:
-        # Its lines do not fit into the one line of a refusal.
-        traceback.print_exc()
-        reason = current_traceback().splitlines()[-1]
-        answer = ("failed", f"the first weights cannot be published: {reason}")
-    pipe.send(answer)
+    publish_initial(World(handles), handles.config, resume)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGKILL, SIGSTOP
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,14 +20,22 @@ from rtagent.processes.launch import ForkServer
 from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
 from tests.conftest import open_descriptors
-from tests.spawned import answer, end_silently, hang, hang_somewhere
+from tests.spawned import (
+    answer,
+    end_silently,
+    fail_at_once,
+    get_signal_while_answering,
+    hang,
+    hang_somewhere,
+    refuse,
+)
 
-ENDED = "the child ended (exit code {code})"
+TEXTS = "child", "the child ended (exit code {code})", "it failed"
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    monkeypatch.setattr(launch, "PRELOAD", "json")
+    monkeypatch.setattr(launch, "PRELOAD", startup.__name__)
     with ForkServer() as server:
         yield server
 
@@ -37,32 +47,34 @@ def never() -> bool:
 @pytest.mark.process
 def test_answers_refusals_and_deaths(server: ForkServer) -> None:
     before = open_descriptors()
-    assert _ask(server, never, "child", ENDED, answer, ("good", 1)) == ("good", 1)
+    assert _ask(server, never, *TEXTS, answer, ("good", 1)) == ("good", 1)
     with pytest.raises(UserError, match=r"^no such network$"):
-        _ask(server, never, "child", ENDED, answer, ("failed", "no such network"))
+        _ask(server, never, *TEXTS, refuse, "no such network")
     for code in (0, 7):
         with pytest.raises(UserError, match=f"exit code {code}"):
-            _ask(server, never, "child", ENDED, end_silently, code)
+            _ask(server, never, *TEXTS, end_silently, code)
     assert open_descriptors().items() <= before.items()
 
 
 @pytest.mark.process
 def test_the_wait_ends_when_the_run_is_to_stop(server: ForkServer) -> None:
     looks = iter([False, False, True])
-    assert _ask(server, lambda: next(looks), "child", ENDED, hang) is None
+    assert _ask(server, lambda: next(looks), *TEXTS, hang) is None
 
 
 @pytest.mark.process
 def test_what_does_not_come_back_is_named(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A child that is slow to start has had its time.
+    _ask(server, never, *TEXTS, answer, "started")
     monkeypatch.setattr(startup, "LIMIT_S", 0.3)
     with pytest.raises(UserError, match=r"^the process child has not come back for 0\.3 s: find"):
-        _ask(server, never, "child", ENDED, hang)
-    # Each step has its own time, and a child that is slow to start has had its.
+        _ask(server, never, *TEXTS, hang)
+    # Each step has its own time.
     monkeypatch.setattr(startup, "LIMIT_S", 1.0)
     with pytest.raises(UserError, match="the simulator has not come back for 1 s"):
-        _ask(server, never, "child", ENDED, hang_somewhere, "the simulator")
+        _ask(server, never, *TEXTS, hang_somewhere, "the simulator")
 
 
 @pytest.mark.process
@@ -77,6 +89,7 @@ def test_environments_and_policies_that_never_come_back_are_named(
     shared_fork_server: ForkServer, tmp_path: Path, setting: str, named: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    _ask(shared_fork_server, never, *TEXTS, answer, "started")
     monkeypatch.setattr(startup, "LIMIT_S", 10.0)
     config = load_config(overrides=["env.rate_hz=30", setting])
     with pytest.raises(UserError, match=named):
@@ -85,12 +98,12 @@ def test_environments_and_policies_that_never_come_back_are_named(
 
 @pytest.mark.process
 def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*ignored: Any, name: str) -> None:
+    def refuse_spawn(*ignored: Any, name: str) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(server, "spawn", refuse)
+    monkeypatch.setattr(server, "spawn", refuse_spawn)
     with pytest.raises(UserError, match="no process can be started: Resource temporarily"):
-        _ask(server, never, "child", ENDED, hang)
+        _ask(server, never, *TEXTS, hang)
 
 
 @pytest.mark.process
@@ -117,16 +130,21 @@ def test_what_cannot_be_built_is_refused_in_one_line(
 
 
 def test_an_error_that_nobody_foresaw_is_refused_in_one_line_and_printed_whole(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(handles: Any) -> None:
-        raise RuntimeError("no such\nkernel")
+    pipe, place = SimpleNamespace(send=lambda *ignored: True), tmp_path / "answer"
+    startup._answer(fail_at_once, (), "it failed", place.open("wb"), pipe)  # type: ignore[arg-type]
+    refusal = "it failed: RuntimeError: no such kernel"
+    assert pickle.loads(place.read_bytes()) == (None, refusal)
+    assert "Traceback" in capsys.readouterr().err
 
-    said: list[tuple[str, ...]] = []
-    monkeypatch.setattr(startup, "start_life", lambda name: None)
-    monkeypatch.setattr(startup, "World", fail)
-    handles, pipe = SimpleNamespace(), SimpleNamespace(send=said.append)
-    startup._publish(handles, None, pipe)  # type: ignore[arg-type]
-    reason = "the first weights cannot be published: RuntimeError: no such kernel"
-    assert said == [("failed", reason)]
-    assert "Traceback" in capfd.readouterr().err
+
+@pytest.mark.process
+def test_a_child_that_is_stopped_or_killed_while_it_answers_blocks_nothing(
+    server: ForkServer,
+) -> None:
+    looks = iter([False] * 10 + [True])
+    stopped = _ask(server, lambda: next(looks), *TEXTS, get_signal_while_answering, SIGSTOP)
+    assert stopped is None
+    with pytest.raises(UserError, match=r"^the child ended \(exit code -9\)$"):
+        _ask(server, never, *TEXTS, get_signal_while_answering, SIGKILL)
