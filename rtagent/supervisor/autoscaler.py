@@ -38,6 +38,7 @@ CHANGED = 0.3
 """Relative difference from which an inference time counts as another one."""
 REMEMBERED_S = 1200.0
 """How long a mistake is not repeated, unless inference takes another time."""
+NO_MORE = "this machine's cores or run.max_processes allow no more"
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class AutoScaler:
         """
         if self.processes > self._limits.most:
             most = self._limits.most
-            return self._move(now, most, f"at most {most} may run here", measured)
+            return self._move(now, most, f"{NO_MORE} than {most}", measured)
         if measured is None:
             self._since = now
         if measured is None or measured.samples < LEAST_SAMPLES:
@@ -205,21 +206,22 @@ class AutoScaler:
         grow_s = max(GROW_S, min(SHRINK_S, LONG_INFERENCES * measured.mean_s))
         current, last, newest = self.processes, self._last(grow_s), self._looks[-1]
         if at_once and newest.with_margin < current:
-            why = _reason(measured, self._limits, newest.with_margin, "enough")
+            why = _reason(measured, self._limits, newest.with_margin)
             return self._move(now, newest.with_margin, why, measured)
         if not at_once and not (last and all(look.needed > current for look in last)):
             return None
-        most, verdict = self._limits.most, "the most that may run here"
+        most, verdict = self._limits.most, f"not enough, but {NO_MORE}"
         if self._ceiling is not None:
-            most, verdict = self._ceiling.processes, "the most that help here"
+            most = self._ceiling.processes
+            verdict = f"not enough, but more than {most} have not helped here"
         after = min(newest.needed, most)
         if after <= current:
             return None
         if now - self._shrunk_at < 2 * SHRINK_S:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        verdict = verdict if after < newest.needed else "enough"
-        move = self._move(now, after, _reason(measured, self._limits, after, verdict), measured)
+        why = _reason(measured, self._limits, after, verdict if after < newest.needed else None)
+        move = self._move(now, after, why, measured)
         self._growth = _Growth(current, measured)
         return move
 
@@ -235,7 +237,10 @@ class AutoScaler:
         if enough >= self.processes:
             return None
         self._shrunk_at = now
-        why = f"{_reason(measured, self._limits, enough, 'enough')}, for {SHRINK_S:g} s now"
+        why = (
+            f"{_reason(measured, self._limits, enough)}, and for {SHRINK_S:g} s fewer than "
+            f"{self.processes} were"
+        )
         return self._move(now, enough, why, measured)
 
     def _move(self, now: float, after: int, why: str, measured: Measured | None) -> Move:
@@ -298,13 +303,19 @@ def _late(measured: Measured, limits: Limits) -> float:
     return measured.interaction_s / (LATE * limits.deadline_s)
 
 
-def _reason(measured: Measured, limits: Limits, after: int, verdict: str) -> str:
-    """Why to have `after` processes: the measured times, and a verdict on that number."""
+def _reason(measured: Measured, limits: Limits, after: int, verdict: str | None = None) -> str:
+    """Why to have `after` processes: the measured times, and a verdict on that number.
+
+    Args:
+        verdict: If None, the number is what the measurements call for.
+    """
     processes = "process is" if after == 1 else "processes are"
+    if verdict is None:
+        verdict = "enough" if limits.algorithm in LIVE else "what the inference time calls for"
     return (
         f"an inference takes {_ms(measured.mean_s)} (p99 {_ms(measured.longest_s)}) and actions "
         f"come {_every(measured.interaction_s)}: "
-        f"for {_ms(limits.deadline_s)}, {after} {processes} {verdict}"
+        f"for one every {_ms(limits.deadline_s)}, {after} {processes} {verdict}"
     )
 
 

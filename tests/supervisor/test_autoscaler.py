@@ -17,7 +17,15 @@ from rtagent.staggering.simulator import (
     SimulationResult,
     simulate,
 )
-from rtagent.supervisor.autoscaler import LATE, AutoScaler, Limits, Measured, Move, first_guess
+from rtagent.supervisor.autoscaler import (
+    LATE,
+    NO_MORE,
+    AutoScaler,
+    Limits,
+    Measured,
+    Move,
+    first_guess,
+)
 
 TICK = 1.0 / 59.7275
 WINDOW_S = 5.0
@@ -167,6 +175,7 @@ def test_three_times_slower_and_back() -> None:
     assert model.run(35.0 + 55.0) == [], "not given up at once"
     model.run(30.0)
     assert model.processes in (5, 6)
+    assert model.moves[-1][1].why.endswith(" are enough, and for 60 s fewer than 15 were")
     assert len(model.moves) <= 4
     assert model.run(10 * MINUTES) == []
 
@@ -241,7 +250,7 @@ def test_never_more_than_the_cores() -> None:
     model = Model(constant(9.0), Limits(TICK, "adaptive", 4))
     model.run(30.0)
     assert model.processes == 4
-    assert "4 processes are the most" in model.moves[0][1].why
+    assert model.moves[0][1].why.endswith(f"4 processes are not enough, but {NO_MORE}")
     assert model.run(10 * MINUTES) == []
 
 
@@ -325,7 +334,7 @@ def test_an_event_says_why() -> None:
     assert (move.before, move.after) == (2, 5)
     assert move.why == (
         "an inference takes 82.0 ms (p99 82.0 ms) and actions come every 41.0 ms: "
-        "for 16.7 ms, 5 processes are enough"
+        "for one every 16.7 ms, 5 processes are enough"
     )
     assert move.inputs["inference_ms"] == pytest.approx(82.04, abs=0.01)
     assert move.inputs["samples"] >= 3
@@ -336,7 +345,7 @@ def test_too_few_are_not_called_enough() -> None:
     """Inference time calls for one process, interaction time for three."""
     late = Measured(0.5 * TICK, 0.5 * TICK, 200, 3.0 * TICK, 0.6)
     move, *_ = decided(1, lambda second: late, 10, Limits(TICK, "adaptive", 2))
-    assert move.why.endswith("2 processes are the most that may run here")
+    assert move.why.endswith(f"2 processes are not enough, but {NO_MORE}")
 
 
 def test_a_number_beyond_which_nothing_helped_is_not_called_enough() -> None:
@@ -346,7 +355,7 @@ def test_a_number_beyond_which_nothing_helped_is_not_called_enough() -> None:
     )
     moves = decided(20, lambda second: well if 30 < second < 110 else late, 130)
     assert [move.after for move in moves][:4] == [25, 20, 17, 20]
-    assert moves[3].why.endswith("20 processes are the most that help here")
+    assert moves[3].why.endswith("are not enough, but more than 20 have not helped here")
 
 
 def test_the_first_guess() -> None:
@@ -445,6 +454,7 @@ def test_processes_in_step_are_as_late_as_one_and_more_of_them_are_no_remedy(
     measured = Measured(4.9 * TICK, 4.9 * TICK, 100, between, 0.8)
     moves = decided(processes, lambda second: measured, 300, limits)
     assert [move.after for move in moves] == [5] * (processes != 5)
+    assert all(move.why.endswith(" are what the inference time calls for") for move in moves)
 
 
 def test_surplus_processes_are_given_back_with_slots() -> None:
