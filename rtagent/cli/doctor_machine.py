@@ -60,6 +60,16 @@ def cores() -> Check:
     return judged("cores", count >= 2, str(count), advice)
 
 
+def load() -> Check:
+    """Programs leave a core to learners, which run only when nobody else needs it."""
+    count, busy = os.cpu_count() or 1, os.getloadavg()[0]
+    return judged(
+        "load", busy < count, f"{busy:.1f} programs computed or waited to in the last minute",
+        f"more than the {count} cores: learners, which have idle priority, hardly get one, and the "
+        "first update may take minutes; end other programs, or act with fewer processes",
+    )
+
+
 def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
     """Torch is built for the GPUs of this machine, if it has any. `torch` is its version."""
     files = sorted(proc.glob("driver/nvidia/gpus/*/information"))
@@ -167,7 +177,7 @@ def state_directory(config: Config) -> Check:
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
-    operating_system, python, compiled_code, cores, gpus, cpu_quota, realtime_priority,
+    operating_system, python, compiled_code, cores, load, gpus, cpu_quota, realtime_priority,
     locked_memory, memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
 """The checks of the machine that need no measurement and no configuration."""

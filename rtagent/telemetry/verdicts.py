@@ -104,16 +104,15 @@ def learning(stats: Stats) -> Verdict:
         return Verdict("watch", "Learning is paused", f"As requested; {returned}")
     if stats.cluster is not None and not stats.cluster.connected:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
-    if not stats.learning.updates:
-        return Verdict("none", "Not learning yet", f"No update so far; {returned}")
-    loss = stats.learning.loss
-    if loss is None:
-        return Verdict("none", "Not learning yet", f"No update since the start; {returned}")
+    if not stats.learning.updates or stats.learning.loss is None:
+        since = "since the start" if stats.learning.updates else "so far"
+        waits = "a learner needs data first, and a core that nobody else needs"
+        return Verdict("none", "Not learning yet", f"No update {since}: {waits}; {returned}")
     if rate is None and any(each.state == "starting" for each in stats.learning.workers):
         return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
-    pace = f"{rate:.1f} updates/s, loss {loss:.3g}"
+    pace = f"{rate:.1f} updates/s, loss {stats.learning.loss:.3g}"
     if value is None:
         return Verdict("none", "Learning", f"No episode has ended yet; {pace}")
     direction, episodes = stats.episodes.trend.direction, stats.episodes.count

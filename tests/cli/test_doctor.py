@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from rtagent.memory.usage import Level
 from rtagent.testing import Check
 from tests.cli.conftest import Run
 
-NAMES = ["operating system", "Python", "compiled code", "cores", "GPUs", "CPU quota", "SCHED_FIFO",
-         "memlock limit", "memory", "shared memory", "overcommit", "swap", "CPU governor",
-         "/proc/<pid>/fd", "state directory", "jitter", "wake-ups", "CPU sleep"]
+NAMES = ["operating system", "Python", "compiled code", "cores", "load", "GPUs", "CPU quota",
+         "SCHED_FIFO", "memlock limit", "memory", "shared memory", "overcommit", "swap",
+         "CPU governor", "/proc/<pid>/fd", "state directory", "jitter", "wake-ups", "CPU sleep"]
 
 
 def jitter(**changes: float) -> Jitter:
@@ -193,6 +194,18 @@ def test_cpu_quota(tmp_path: Path, files: dict[str, str], cgroup: str, found: st
     check = doctor_machine.cpu_quota(groups, own)
     assert check.found.startswith(found)
     assert check.verdict == ("ok" if found == "none" else "warn")
+
+
+@pytest.mark.parametrize(("programs", "verdict"), [(0.4, "ok"), (3.9, "ok"), (15.2, "warn")])
+def test_a_load_that_leaves_learners_no_core_is_told(
+    monkeypatch: pytest.MonkeyPatch, programs: float, verdict: str
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (programs, 0.0, 0.0))
+    check = doctor_machine.load()
+    assert check.verdict == verdict
+    assert f"{programs} programs" in check.found
+    assert ("learners" in check.advice) == (verdict == "warn")
 
 
 def test_no_realtime_permission_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

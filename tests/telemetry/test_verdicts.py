@@ -206,6 +206,13 @@ def test_learning(changes: dict[str, Any], level: str, headline: str) -> None:
     assert (found.level, found.headline) == (level, headline)
 
 
+def test_before_the_first_update_the_verdict_says_what_a_learner_needs() -> None:
+    found = learning(stats(learning__updates=0))
+    assert found.detail.startswith("No update so far: a learner needs data first, and a core that")
+    found = learning(stats(learning__loss=None))
+    assert found.detail.startswith("No update since the start: a learner needs data first")
+
+
 def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
     assert "last 62 episodes" in learning(stats()).detail
     steady = {"direction": "steady", "change": -0.4, "episodes": 62}
