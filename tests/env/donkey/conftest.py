@@ -10,6 +10,7 @@ import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey import connection
+from rtagent.env.donkey.connection import Connection
 from rtagent.env.donkey.environment import DonkeyCar
 from rtagent.env.donkey.server import Simulator
 from tests.conftest import open_descriptors
@@ -17,6 +18,7 @@ from tests.conftest import open_descriptors
 from .fake_simulator import FakeSimulator
 from .public_client import PublicClient
 
+SHAPE = (120, 160, 3)
 COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
 
 
@@ -91,6 +93,40 @@ def fake(request):
     simulator = FakeSimulator(getattr(request, "param", "car_loaded"))
     yield simulator
     simulator.close()
+
+
+@pytest.fixture
+def connect():
+    """Connections that are closed at the end."""
+    made = []
+
+    def make(address, clock=None, **options):
+        made.append(Connection(
+            lambda: [(socket.AF_INET, address)], clock or MonotonicClock(),
+            **{"scene": "warren", "shape": SHAPE, **options},
+        ))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def until(connection, condition, timeout=120.0):
+    """Poll as a client does, in short turns, until a condition holds; the seconds taken."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + timeout, (connection.state, connection.count)
+        connection.poll(connection._clock.now() + 0.02, enough=condition)
+        while connection.waiting:
+            connection.take()
+    return time.monotonic() - began
+
+
+def running(connect, fake, **options):
+    connection = connect(fake.address, **options)
+    until(connection, lambda: connection.count["received"] > 2)
+    return connection
 
 
 @pytest.fixture

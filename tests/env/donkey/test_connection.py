@@ -1,60 +1,25 @@
 import itertools
 import random
-import socket
 import threading
 import time
 from unittest.mock import Mock
 
 import pytest
 
-from rtagent.clock import MonotonicClock, VirtualClock
+from rtagent.clock import VirtualClock
 from rtagent.env.donkey import connection as module
-from rtagent.env.donkey.connection import SILENCE_S, Connection, State
+from rtagent.env.donkey.connection import SILENCE_S, State
 from tests.conftest import eventually
 from tests.ports import free_port
 
+from .conftest import running, until
 from .fake_simulator import PICTURE, picture
 
-SHAPE = (120, 160, 3)
 pytestmark = pytest.mark.usefixtures("no_descriptor_left", "patient")
 
 
 def greeted(kind):
     return pytest.mark.parametrize("fake", [kind], indirect=True)
-
-
-@pytest.fixture
-def connect():
-    """Connections that are closed at the end."""
-    made = []
-
-    def make(address, clock=None, **options):
-        made.append(Connection(
-            lambda: [(socket.AF_INET, address)], clock or MonotonicClock(),
-            **{"scene": "warren", "shape": SHAPE, **options},
-        ))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def until(connection, condition, timeout=120.0):
-    """Poll as a client does, in short turns, until a condition holds; the seconds taken."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + timeout, (connection.state, connection.count)
-        connection.poll(connection._clock.now() + 0.02, enough=condition)
-        while connection.waiting:
-            connection.take()
-    return time.monotonic() - began
-
-
-def running(connect, fake, **options):
-    connection = connect(fake.address, **options)
-    until(connection, lambda: connection.count["received"] > 2)
-    return connection
 
 
 class TickingClock(VirtualClock):
@@ -350,73 +315,6 @@ def test_a_closed_connection_is_noticed_at_once_and_made_anew(connect, fake):
         until(connection, lambda: connection.running)
         assert connection.count["losses"] == number + 1
     assert fake.connections == 4
-
-
-def test_a_reset_is_done_when_telemetry_shows_it(connect, fake, monkeypatch):
-    monkeypatch.setattr(module, "RESET_AGAIN_S", 60.0)
-    fake.frame = {"speed": 2.0, "cte": 7.0}
-    connection = running(connect, fake)
-    connection.reset()
-    assert connection.resetting
-    connection.poll(time.monotonic() + 30.0, enough=lambda: bool(connection.waiting))
-    frame = connection.take()
-    assert (frame.speed, frame.cte) == (0.0, 0.0)
-    assert not connection.resetting
-    assert connection.count["resets"] == 1
-    assert connection.count["resets_again"] == connection.count["resets_unconfirmed"] == 0
-
-
-def test_a_car_that_stands_beside_the_road_is_not_at_the_start(connect, fake, monkeypatch):
-    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
-    fake.frame = {"speed": 0.0, "cte": 9.0}
-    connection = running(connect, fake)
-    fake.ignores_resets = 1
-    connection.reset()
-    connection.poll(time.monotonic() + 30.0, enough=lambda: connection.waiting)
-    assert connection.take().cte == 0.0
-    # A machine that takes longer to answer is asked more often.
-    assert connection.count["resets_again"] >= 1
-
-
-@pytest.mark.parametrize(("ignored", "again", "unconfirmed"), [(2, 2, 0), (99, None, 1)])
-def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
-    connect, fake, monkeypatch, ignored, again, unconfirmed
-):
-    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
-    connection = running(connect, fake)
-    fake.ignores_resets = ignored
-    connection.reset()
-    until(connection, lambda: not connection.resetting)
-    assert connection.count["resets_unconfirmed"] == unconfirmed
-    assert connection.running
-    if again is not None:
-        # A machine that takes longer to answer is asked more often.
-        asked = connection.count["resets_again"]
-        assert asked >= again
-        until(connection, lambda: fake.heard.count("reset_car") == 1 + asked)
-
-
-def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fake):
-    connection = running(connect, fake)
-    # The connection notices it only with the next message.
-    connection._wire._sock.shutdown(socket.SHUT_RDWR)
-    connection.reset()
-    assert not connection.running
-    assert not connection.resetting
-    assert connection.count["losses"] == 1
-    until(connection, lambda: connection.running)
-
-
-def test_controls_wait_for_a_reset(connect, fake, monkeypatch):
-    monkeypatch.setattr(module, "RESET_AGAIN_S", 60.0)
-    connection = running(connect, fake)
-    fake.ignores_resets = 99
-    connection.reset()
-    before = len(fake.controls)
-    for _ in range(5):
-        connection.control(0.0, 1.0, 0.0)
-        connection.poll(time.monotonic() + 0.02, enough=lambda: False)
-    assert all(each["throttle"] == "0.0" for each in fake.controls[before:])
 
 
 def test_pauses_grow_and_are_spread(connect):
