@@ -45,7 +45,7 @@ PAUSE_S = 1.0
 LAST_WORDS = 10_000
 """Messages read of a dead process: more than a pipe can hold."""
 BUSY_S = 1.0
-"""A step or a reset of the environment that takes longer is shown."""
+"""A step or a reset of the environment that takes longer, and longer than a tick, is shown."""
 KILL_LIMIT_S = 2.0
 """How long to wait for the end of killed processes; all end with the fork server."""
 
@@ -290,7 +290,7 @@ class Children:
     def _busy(self, child: Child, now: float) -> str | None:
         """What the environment takes long for; None if it takes long for nothing."""
         doing, since_ns = self._metrics.environment.doing
-        long = now - max(since_ns / NANO, child.since) > BUSY_S
+        long = now - max(since_ns / NANO, child.since) > max(BUSY_S, self._tick_seconds)
         return doing.name.lower() if doing is not Doing.WAITING and long else None
 
     def _hangs(self, child: Child, now: float) -> str | None:

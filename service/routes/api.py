@@ -40,8 +40,8 @@ class Role(BaseModel):
     state: str = described(
         "State of the process: starting, running, backoff, failed, stopping or stopped.", "running")
     busy: Literal["stepping", "resetting"] | None = described(
-        "What the environment has been doing for more than a second; null: nothing that takes so "
-        "long.", None, default=None)
+        "What the environment has been doing for more than a second, and more than a tick; null: "
+        "nothing that takes so long.", None, default=None)
     restarts: int = described("Times it was replaced.", 0, ge=0)
     last_error: str | None = described(
         "Why it last died, with its traceback; null: it never has.", None)

@@ -402,6 +402,19 @@ def test_steps_and_resets_have_limits_of_their_own(
     assert watched.child.describe()["busy"] is None
 
 
+def test_a_step_within_a_long_tick_is_not_shown_as_a_hold_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(monkeypatch, "environment")
+    watched.children._tick_seconds = 3.0
+    watched.child.mark_ready(100.0)
+    watched.metrics.environment.note_doing(Doing.STEPPING, 200_000_000_000)
+    watched.look(200.0 + 2.9)
+    assert watched.child.busy is None
+    watched.look(200.0 + 3.1)
+    assert watched.child.busy == "stepping"
+
+
 def test_a_stopped_environment_is_given_up_whatever_it_was_doing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
