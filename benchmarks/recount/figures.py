@@ -41,6 +41,7 @@ NOT_RECOUNTED = {
     "learning.workers[].update_ms": OWN,
     "learning.precision": OWN,
     "learning.placement": OWN,
+    "learning.silent": "a learner that beats leaves no trace",
     "learning.turns_expired": "a learner that lost its turn leaves no trace",
     "replay.limit": "the supervisor decides it",
     "r3.replay_memory_bytes": "the supervisor decides it, where there is a budget",

@@ -20,7 +20,7 @@ from rtagent.config import LEARNING_PRECISIONS
 from rtagent.memory import ordering
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
-from rtagent.memory.process_metrics import PLACEMENTS
+from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
@@ -40,7 +40,7 @@ from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
 SILENT_S = 10.0
-"""A learner that has not beaten for so long has no rate of updates."""
+"""A learner that has not beaten for so long is silent, and has no rate of updates."""
 RATE_OVER_NS = 5 * NANO
 
 
@@ -246,8 +246,12 @@ class StatsReader:
         newest = max(records, key=lambda each: each.applied_ns)
         numbers = [each.precision for each in records if each.precision]
         return learning.Learning(
-            processes=desired.learning.processes, order=desired.learning.order,
-            paused=desired.learning.paused,
+            processes=desired.learning.processes,
+            silent=sum(
+                role["state"] != "starting" and _silent(records[role["index"]], now)
+                for role in _roles(status, "learner")
+            ),
+            order=desired.learning.order, paused=desired.learning.paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
             updates=max(updates, info.updates if info else 0),
             updates_per_s=self._update_rate(now),
@@ -286,7 +290,7 @@ class StatsReader:
         rates = [
             record.applied_rate(round(now * NANO), RATE_OVER_NS)
             for record in records[: self._world.control.desired.learning.processes]
-            if now * NANO - record.heartbeat_ns <= SILENT_S * NANO
+            if not _silent(record, now)
         ]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
@@ -348,6 +352,10 @@ class StatsReader:
 
 def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [role for role in status.get("roles", []) if role["role"] == name]
+
+
+def _silent(record: LearnerRecord, now: float) -> bool:
+    return now * NANO - record.heartbeat_ns > SILENT_S * NANO
 
 
 def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered) -> int:

@@ -108,7 +108,9 @@ def learning(stats: Stats) -> Verdict:
         since = "since the start" if stats.learning.updates else "so far"
         waits = "a learner needs data first, and a core that nobody else needs"
         return Verdict("none", "Not learning yet", f"No update {since}: {waits}; {returned}")
-    if rate is None and any(each.state == "starting" for each in stats.learning.workers):
+    starting = any(each.state == "starting" for each in stats.learning.workers)
+    # For the first second a learner has no rate.
+    if rate is None and (starting or stats.learning.silent == 0):
         return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")

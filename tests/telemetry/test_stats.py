@@ -151,6 +151,22 @@ def test_the_rate_of_updates_leaves_out_learners_that_have_left(run: Run) -> Non
     assert run.figures().learning["updates_per_s"] == 30.0
 
 
+def test_a_learner_that_has_just_begun_is_not_silent(run: Run) -> None:
+    run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
+    learner = {"role": "learner", "index": 0, "pid": 5, "restarts": 0}
+    # What it did before, say, was long ago.
+    run.metrics.learners[0].heartbeat_ns = START_NS - 60 * NANO
+    for states in ([], ["starting"]):
+        run.roles(*(learner | {"state": each} for each in states))
+        assert run.figures().learning["silent"] == 0
+    run.roles(learner | {"state": "running"})
+    run.metrics.learners[0].heartbeat_ns = START_NS
+    now = run.figures().learning
+    assert (now["silent"], now["updates_per_s"]) == (0, None)
+    run.clock.advance(20.0)
+    assert run.figures().learning["silent"] == 1
+
+
 def test_a_resumed_run_is_as_far_as_its_weights() -> None:
     run = Run()
     run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))

@@ -194,6 +194,10 @@ def test_the_verdict_on_lateness(disagreement: float | None, level: str) -> None
         # As where a run without learners is given one.
         ({"learning__updates_per_s": None, "learning__workers": [{"state": "starting"}]}, "watch",
          "Not learning yet"),
+        ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
+          "learning__silent": 0}, "watch", "Not learning yet"),
+        ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
+          "learning__silent": 1}, "bad", "Learning stands still"),
         # Updates of a checkpoint, and none since: the replay is filled first.
         ({"learning__updates_per_s": 0.0, "learning__loss": None}, "none", "Not learning yet"),
         ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),

@@ -80,6 +80,9 @@ class Learning:
 
     processes: Annotated[int, setting(
         "Learner processes.", 1, metric="learning_processes", names=("Learners",))]
+    silent: Annotated[int, Figure(
+        "Learners that are not starting, and have not beaten for 10 s.", 0, "processes",
+        "learning_silent_processes")]
     order: Annotated[str, setting(
         "How the learners take turns.", "round-robin", names=("Learners, order",))]
     paused: Annotated[bool, setting(
