@@ -75,6 +75,8 @@ class Adapter:
             none.
         picture_lag: ticks from a change of the world until a frame shows it, as the environment
             declares them by an attribute of this name; else 0.
+        cartridge: what is played where the id does not say it, as the environment declares it by an
+            attribute of this name; else empty.
         screen: whether a frame can be shown as a picture.
         sight: what the agent sees, in words.
         faults: how often a reward or an observation was not finite.
@@ -108,6 +110,8 @@ class Adapter:
         self.rate_hz = rate_hz(env, config)
         self.reward_range = reward_range(env)
         self.picture_lag = int(declared(env, "picture_lag") or 0)
+        cartridge = declared(env, "cartridge")
+        self.cartridge = cartridge if isinstance(cartridge, str) else ""
         self.faults = self.cuts = 0
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)

@@ -106,7 +106,7 @@ def world_of(adapter: Adapter) -> Blueprint:
         action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
         action_meanings=adapter.action_meanings, network="", tensors=(),
         screen=adapter.screen, reward_range=adapter.reward_range, sight=adapter.sight,
-        actions=adapter.actions,
+        cartridge=adapter.cartridge, actions=adapter.actions,
     )
 
 

@@ -48,6 +48,7 @@ class Blueprint:
             arrays; empty if there are none.
         reward_range: least and largest reward of a tick, 0 among them. If None, not declared.
         sight: what the agent sees of the environment, in words.
+        cartridge: what is played where the environment's id does not say it; else empty.
         chunk: actions of consecutive ticks that the network answers with. If None, its answers are
             no chunks.
         pending_actions: how many of them a policy is given beside an observation, see
@@ -74,6 +75,7 @@ class Blueprint:
     critics: tuple[TensorSpec, ...] = ()
     reward_range: tuple[float, float] | None = None
     sight: str = ""
+    cartridge: str = ""
     chunk: int | None = None
     pending_actions: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -150,6 +150,14 @@ def signature(config: Config, blueprint: Blueprint) -> Signature:
         config.env.id, blueprint.network, observation,
         " ".join(str(blueprint.action_space).split()),
     )
+
+
+def replay_signature(config: Config, blueprint: Blueprint) -> Signature:
+    """What the replay of this run fits. Weights may go on with another cartridge, it may not."""
+    fits = signature(config, blueprint)
+    if not blueprint.cartridge:
+        return fits
+    return replace(fits, environment=f"{fits.environment} with {blueprint.cartridge}")
 
 
 def save(

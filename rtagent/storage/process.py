@@ -22,7 +22,7 @@ from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import enter_idle
 from rtagent.processes.worker import LAST_WORDS_S, start_life
-from rtagent.storage.checkpoint import signature
+from rtagent.storage.checkpoint import replay_signature
 from rtagent.storage.demonstration_loading import Demonstrations, delay_ticks, load
 from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import ReplayError, find, save
@@ -62,7 +62,7 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     def work(progress: Progress) -> Details:
         world = World(handles)
         report = save(
-            folder, signature(world.config, world.blueprint), world.frames, world.ledger,
+            folder, replay_signature(world.config, world.blueprint), world.frames, world.ledger,
             priorities=None if world.priorities is None else world.priorities.values,
             progress=progress, stop=lambda: bool(terminated),
         )
@@ -87,7 +87,7 @@ def restore_replay(
 
     def work(progress: Progress) -> Details:
         world = World(handles)
-        wanted = signature(world.config, world.blueprint)
+        wanted = replay_signature(world.config, world.blueprint)
         manifest = find(folder, wanted)
         if manifest is None or manifest.newest + 1 != world.first_tick:
             raise ReplayError(f"the replay {folder} has changed since it was found")

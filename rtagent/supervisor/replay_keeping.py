@@ -21,7 +21,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import WorldHandles
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import open_pipe
-from rtagent.storage.checkpoint import signature
+from rtagent.storage.checkpoint import replay_signature
 from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
@@ -73,7 +73,7 @@ class ReplayKeeping:
         """
         source = config.learning.demonstrations
         if config.run.checkpoint_replay and config.run.resume:
-            saved = find(self._folder, signature(config, blueprint))
+            saved = find(self._folder, replay_signature(config, blueprint))
             if saved is not None:
                 if source is not None:
                     self._report.event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import torch
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe, probe_with_weights, prune_runs
+from tests.cartridges import REWARDS, ROM
 
 
 class Boundless(gym.Env[Any, Any]):
@@ -49,6 +51,14 @@ def test_the_environments_own_actions_are_known_without_its_code() -> None:
         found.actions.accept([2.5], strict=True)
     # A blueprint that has travelled is the same one: a learner elsewhere goes by that.
     assert found == pickle.loads(pickle.dumps(found))
+
+
+def test_a_cartridge_is_told_apart_from_others(tmp_path: Path) -> None:
+    (tmp_path / "rewards.toml").write_text(REWARDS)
+    kwargs = {"rom": str(ROM), "rewards": str(tmp_path / "rewards.toml")}
+    found = probe(parse_config({"env": {"id": "gameboy", "kwargs": kwargs}}))
+    assert found.cartridge == f"STARFALL {hashlib.sha1(ROM.read_bytes()).hexdigest()}"
+    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).cartridge == ""
 
 
 def test_discrete_actions_need_no_critics() -> None:

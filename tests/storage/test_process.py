@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,15 @@ from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe as Line
 from rtagent.processes.pipe import open_pipe
-from rtagent.storage.checkpoint import signature
+from rtagent.storage.checkpoint import replay_signature, signature
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
-from rtagent.storage.replay_snapshot import Manifest, find
+from rtagent.storage.replay_snapshot import Manifest, ReplayError, find, save
 from tests.conftest import hurry, make_blueprint
 from tests.rows import write_row
 
 LIMIT_S = 180.0
 CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes": 0}})
-PICTURES = make_blueprint(frame_shape=(21, 21))
+PICTURES = make_blueprint(frame_shape=(21, 21), cartridge="RED 00")
 
 
 class Pipe:
@@ -111,9 +112,20 @@ def answers(process: Any, pipe: Line) -> list[Any]:
 
 
 def saved_replay(folder: Path, blueprint: Blueprint = PICTURES) -> Manifest:
-    manifest = find(folder, signature(CONFIG, blueprint))
+    manifest = find(folder, replay_signature(CONFIG, blueprint))
     assert manifest is not None
     return manifest
+
+
+def test_a_replay_of_another_cartridge_is_refused(tmp_path: Path, make_world: Worlds) -> None:
+    other = replace(PICTURES, cartridge="BLUE 11")
+    world, _ = make_world(ticks=20)
+    save(tmp_path, replay_signature(CONFIG, PICTURES), world.frames, world.ledger)
+    assert saved_replay(tmp_path).newest == 19
+    with pytest.raises(ReplayError, match=r"v0 with RED 00, not .*v0 with BLUE 11"):
+        saved_replay(tmp_path, other)
+    # Weights may go on with it.
+    assert signature(CONFIG, PICTURES) == signature(CONFIG, other)
 
 
 @pytest.mark.process

@@ -89,6 +89,7 @@ class Game(GameBoyEnv):
             raise UserError(f"{rom} is called {cartridge.title!r}, expected {title!r}")
         if sha1 and cartridge.sha1 != str(sha1).lower():
             raise UserError(f"{rom}: sha1 expected {sha1}, found {cartridge.sha1}")
+        self.cartridge = f"{cartridge.title} {cartridge.sha1}".strip()
         begins = _begins(_path("start", start)) if start else [_Begin("the start")]
         self._judge = Judge(self._rules)
         try:
