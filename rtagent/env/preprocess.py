@@ -13,8 +13,9 @@ observation is then checked against the space, for a wrong one would silently sp
 | Dict | its picture, without the other entries; without a picture, flattened to one vector |
 | Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
 
-Bounds of levels are finite, and at most 2**24 apart. (4, H, W) is refused: it is a stack of frames
-more often than a picture with four channels.
+Flattened entries keep their numbers: those of uint8 are not divided, for trained policies have seen
+them so. Bounds of levels are finite, and at most 2**24 apart. (4, H, W) is refused: it is a stack
+of frames more often than a picture with four channels.
 """
 
 from __future__ import annotations
