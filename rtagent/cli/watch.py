@@ -23,7 +23,9 @@ DEFAULT_S = 0.5
 SHORTEST_S, LONGEST_S = 0.1, 10.0
 TIMEOUT_S = 3.0
 EVENTS = 8
-TIMELINE_S = 2
+TIMELINE_S, SLOW_TIMELINE_S = 2, 10
+LEAST_TICKS = 12
+"""Ticks of a slow world that are asked for."""
 RETURNS_KEPT = 200
 
 
@@ -98,7 +100,9 @@ class Watcher:
     def _ask(self, daemon: Daemon) -> Snapshot:
         status, stats = daemon.get("/v1/status"), daemon.get("/v1/stats")
         inference = daemon.get("/v1/inference")
-        timeline = daemon.get_if_known(f"/v1/timeline?seconds={TIMELINE_S}")
+        rate_hz = (stats.get("clock") or {}).get("target_rate_hz") or LEAST_TICKS
+        seconds = min(max(TIMELINE_S, LEAST_TICKS / rate_hz), SLOW_TIMELINE_S)
+        timeline = daemon.get_if_known(f"/v1/timeline?seconds={seconds:g}")
         events = daemon.get_if_known(f"/v1/events?limit={EVENTS}")
         self._note_return(status.get("run_id"), stats.get("episodes") or {})
         return Snapshot(

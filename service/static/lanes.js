@@ -177,7 +177,7 @@ function drawMarks(pen, place, markers) {
 function drawAxis(pen, place, { from, to, now }) {
   pen.fillStyle = palette().soft;
   pen.textAlign = "center";
-  const every = to - from > 1200 ? 500 : to - from > 400 ? 200 : 100;
+  const every = to - from > 3000 ? 2000 : to - from > 1200 ? 500 : to - from > 400 ? 200 : 100;
   for (let age = every * Math.ceil((now - to) / every); now - age > from; age += every) {
     const at = place.x(now - age);
     const text = age === 0 ? "now" : `${age / 1000} s ago`;

@@ -8,6 +8,9 @@ import { drawLanes, layout, summarise } from "./lanes.js";
 const POLL_MS = 250;
 const TICK_PIXELS = 7;
 const LONGEST_MS = 2500;
+// A slow world: this many ticks, if the daemon tells so much of the past.
+const LEAST_TICKS = 12;
+const SLOW_MS = 7000;
 const SHORTEST_MS = 300;
 const WORST_LAG_MS = 2500;
 const LAG_STEP_MS = 10;
@@ -51,7 +54,8 @@ function span() {
   const wanted = Number($("#span").value);
   if (wanted) return wanted;
   const fits = (data.tick_ms * (canvas.clientWidth - 34)) / TICK_PIXELS;
-  return Math.min(LONGEST_MS, Math.max(SHORTEST_MS, fits));
+  const most = Math.max(LONGEST_MS, Math.min(SLOW_MS, LEAST_TICKS * data.tick_ms));
+  return Math.min(most, Math.max(SHORTEST_MS, fits));
 }
 
 // Whole seconds to ask for: those shown and those that the picture stays behind.

@@ -107,6 +107,20 @@ def test_returns_of_episodes_that_end_while_it_watches(monkeypatch: pytest.Monke
     assert look("r2", 0, None) == []
 
 
+@pytest.mark.parametrize(("rate_hz", "seconds"), [(60.0, "2"), (4.0, "3"), (0.5, "10")])
+def test_of_a_slow_world_more_seconds_are_shown(
+    monkeypatch: pytest.MonkeyPatch, rate_hz: float, seconds: str
+) -> None:
+    asked: list[str] = []
+    answers = {"/v1/stats": {"clock": {"target_rate_hz": rate_hz}}}
+    daemon = SimpleNamespace(
+        url="", get=lambda path: answers.get(path, {}), get_if_known=asked.append
+    )
+    monkeypatch.setattr(watch, "find_daemon", lambda *_: daemon)
+    watch.Watcher(None).look()
+    assert f"/v1/timeline?seconds={seconds}" in asked
+
+
 def test_a_daemon_without_timeline_and_events(
     run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,10 +72,10 @@ def example_stats() -> dict[str, Any]:
 
 
 def example_timeline(
-    now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 599
+    now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 599,
+    tick_ms: float = 1e3 / 59.7275,
 ) -> dict[str, Any]:
     """Processes that take turns; every `lost`-th tick executes the default behaviour."""
-    tick_ms = 1e3 / 59.7275
     newest = int(now_ms / tick_ms)
     ticks = range(newest - int(seconds * 1e3 / tick_ms), newest + 1)
     kept = [tick for tick in ticks if tick % lost]

@@ -17,11 +17,13 @@ from tests.service.dashboard.conftest import event, expect_attribute, expect_tex
 pytestmark = pytest.mark.browser
 
 
-def moving_timeline(processes: int, lost: int = 7, ahead_ms: float = 0.0) -> Any:
+def moving_timeline(
+    processes: int, lost: int = 7, ahead_ms: float = 0.0, tick_ms: float = 1e3 / 59.7275
+) -> Any:
     """A timeline that moves with the clock."""
     started, begin_ms = time.monotonic(), 60_000.0 + ahead_ms
     return lambda seconds: example_timeline(
-        begin_ms + 1e3 * (time.monotonic() - started), seconds, processes, lost
+        begin_ms + 1e3 * (time.monotonic() - started), seconds, processes, lost, tick_ms
     )
 
 
@@ -125,6 +127,14 @@ def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService)
     expect_text(blank.locator("#executed-text"), r"^LEFT, from the agent \(process [01], "
                 r"observation 2 ticks old\)$")
     expect_attribute(blank.locator("#delays"), "aria-label", r"2 ticks 100\.0 %")
+
+
+def test_timeline_of_a_slow_world_shows_several_ticks(blank: Any, running: RunningService) -> None:
+    running.backend.timeline = moving_timeline(1, tick_ms=1000.0)
+    blank.goto(running.login_url())
+    expect_attribute(
+        blank.locator("#timeline"), "aria-label", r"last 7\.0 s: 1 process, [678] ticks"
+    )
 
 
 LABELS = """async () => {
