@@ -61,6 +61,8 @@ before it has not granted is taken at its beginning."""
 
 PAUSE_S = 1.0
 """An inference beside which the world stood still for so long was probably held up, too."""
+WORST_ALONE = 3
+"""So many times what it catches up with at once a world may fall behind from slip to slip."""
 
 RECENT_TICKS = 64
 """Newest rows of the ledger in which the newest frame that was acted on is looked for."""
@@ -202,7 +204,7 @@ class Driver:
         taken = end - start
         # A world that is too slow does not stand still, but slips again and again.
         still_s = (self._world_behind_s() - behind_s) / max(1, world.slips - slips)
-        if self._latency and still_s >= PAUSE_S:
+        if self._latency and still_s >= PAUSE_S and still_s >= self._slowness_s():
             taken = min(taken, self._latency)
         self._latency = taken
         chosen = max(world.chosen, self._frames.newest)
@@ -213,6 +215,14 @@ class Driver:
         world, tick_s = self._environment, self._context.blueprint.tick_seconds
         due = world.anchor_ns / NANO + (self._frames.newest + 1 - world.anchor_tick) * tick_s
         return world.slipped_ns / NANO + max(0.0, self._clock.now() - due)
+
+    def _slowness_s(self) -> float:
+        """Seconds by which the world may fall behind without having been held up."""
+        world, context = self._environment, self._context
+        step_s = int(world.step_lengths(np.array([self._frames.newest]))[0]) / NANO
+        tick_s = max(step_s, context.blueprint.tick_seconds)
+        at_once_s = (1 + context.config.env.max_catch_up_ticks) * tick_s + world.reset_ns / NANO
+        return WORST_ALONE * at_once_s
 
     def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
         """Keep the answer to a frame as the chunk, and choose its first action."""

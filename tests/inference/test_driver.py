@@ -94,6 +94,31 @@ def test_a_pause_of_the_daemon_is_no_inference_time(
     assert taus == pytest.approx([TAU_S, TAU_S + 60.0 * counted, TAU_S], rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("rate_hz", "step_s", "took_s", "ran"),
+    # Its steps take more than a second of a tick of two; it catches up with ticks of 0.25 s.
+    [(0.5, 1.5, 3.3, 1), (4.0, 0.375, 4.2, 11)],
+)
+def test_a_slow_world_does_not_stand_still(
+    monkeypatch: pytest.MonkeyPatch, rate_hz: float, step_s: float, took_s: float, ran: int
+) -> None:
+    bench = Bench(monkeypatch, rate_hz=rate_hz)
+    bench.show(*range(9))
+    world = bench.metrics.environment
+    world.anchor_ns, world.anchor_tick = round(bench.clock.now() * NANO), 9
+
+    def go_on() -> None:
+        if len(bench.policy.seen) == 2:
+            bench.clock.advance(took_s)
+            world.add_step(8 + ran, round(step_s * NANO))
+            bench.frames._publish(8 + ran)
+
+    bench.policy.during = go_on
+    replies = bench.follow(Infer(6), Deposit(9, 6), Infer(7))
+    taus = [reply.tau for reply in replies if isinstance(reply, Inferred)]
+    assert taus == pytest.approx([TAU_S, TAU_S + took_s], rel=0.01)
+
+
 def test_action_is_deposited(bench: Bench) -> None:
     bench.show(0, 1, 2)
     bench.publish(7, best=2)
