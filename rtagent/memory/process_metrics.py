@@ -105,6 +105,8 @@ class EnvironmentRecord(WorkerRecord):
         decisions: inferences of which it has executed an action, at the tick that the action was
             for, or late.
         chosen: the newest tick that it looked for actions for, so that others come too late.
+        faults: episodes cut short because a reward or an observation was not finite; a fault in a
+            reset cuts none.
         behind_ns: from the moment at which a tick was due until its frame was ready, of the newest.
         episodes: the newest that have finished.
     """

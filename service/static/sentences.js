@@ -36,7 +36,7 @@ const SENTENCES = {
   internal_error: (e) => `An internal error of rtagent (${e.duty}): ${lastLine(e.error)}`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>
-    `${plural(e.faults, "episode", "episodes")} cut short so far: ${e.reason}`,
+    `${e.reason}; ${plural(e.faults, "episode", "episodes")} cut short so far`,
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
   checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
   checkpoint_corrupt: (e) => `A checkpoint was skipped: ${e.reason}`,

@@ -270,6 +270,7 @@ def test_events_of_memory_and_horizons_are_sentences(page: Any, running: Running
     horizon = {"horizon": 3, "elapsed_s": 12.0, "deadline_s": 30.0, "consumed": 4000,
                "data_budget": 10_000}
     running.backend.history[:] = [
+        event(7, "environment_fault", "environment", reason="the reward is nan", faults=0),
         event(6, "world", "environment", news="the car is connected"),
         event(5, "horizon", "supervisor", outcome="early-exit", **horizon),
         event(4, "memory_division", "supervisor", budget_bytes=-1, **memory),
@@ -279,6 +280,7 @@ def test_events_of_memory_and_horizons_are_sentences(page: Any, running: Running
     ]
     events = page.locator("#events li .what")
     for place, said in enumerate((
+        "^the reward is nan; 0 episodes cut short so far$",
         r"^the car is connected$",
         r"^Training horizon 3 ended early after 12\.0 s of 30\.0 s, 4,000 of 10,000 samples$",
         "^Without a memory budget the replay may keep 90,000 ticks$",
