@@ -274,9 +274,12 @@ def open_environment(config: EnvConfig) -> Adapter:
     env = make(config)
     try:
         return Adapter(env, config)
-    except UserError as error:
+    except BaseException as error:
+        # It may have started a simulator.
         _close(env)
-        raise UserError(f"env.id = {config.id}: {error}") from None
+        if isinstance(error, UserError):
+            raise UserError(f"env.id = {config.id}: {error}") from None
+        raise
 
 
 def _close(env: gym.Env[Any, Any]) -> None:

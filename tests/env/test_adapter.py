@@ -418,6 +418,14 @@ def test_what_cannot_be_used_is_closed_and_named():
     assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
 
 
+def test_an_environment_whose_own_code_raises_is_closed():
+    closed = []
+    kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
+    with pytest.raises(ZeroDivisionError):
+        open_environment(EnvConfig(id="stub/World-v0", kwargs=kwargs))
+    assert closed == [True]
+
+
 def test_an_environment_that_cannot_be_closed_costs_nothing_that_was_done(caplog):
     def close():
         raise OSError("the window is gone\nand a second line")
