@@ -9,11 +9,9 @@ nothing else.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 from multiprocess import connection
@@ -21,6 +19,7 @@ from multiprocess import connection
 from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
+from rtagent.processes.kernel_state import is_computing, is_stopped
 from rtagent.processes.pipe import MOST_AT_ONCE
 from rtagent.supervisor.child import KILL_AFTER_S, Child, Starter, State
 from rtagent.supervisor.status import Report
@@ -352,27 +351,3 @@ class Children:
         if doing is Doing.WAITING or (overdue and is_stopped(child.pid)):
             return limit
         return self._env.reset_limit_s if doing is Doing.RESETTING else self._env.step_limit_s
-
-
-def is_stopped(pid: int | None) -> bool:
-    """Whether a process has been stopped by a signal."""
-    return _state(Path(f"/proc/{pid}/stat")) in ("T", "t")
-
-
-def is_computing(pid: int | None) -> bool:
-    """Whether a thread of a process runs, waits for a processor, or for its memory or disk."""
-    threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    # It may end while they are listed.
-    with contextlib.suppress(OSError):
-        return any(_state(thread) in ("R", "D") for thread in threads)
-    return False
-
-
-def _state(stat: Path) -> str | None:
-    """Of a process or a thread, as `man 5 proc` has it; None if it is gone."""
-    try:
-        # Its name is any bytes.
-        after_name = stat.read_bytes().rpartition(b")")[2]
-    except OSError:
-        return None
-    return after_name.split()[0].decode()

@@ -23,8 +23,8 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.double_buffer import TooLong
 from rtagent.memory.ledger import checksum
 from rtagent.memory.world import CLUSTER_CAPACITY, LEAST_RESERVE_TICKS, World, WorldMemory
+from rtagent.processes.kernel_state import is_stopped
 from rtagent.processes.scheduling import enter_realtime
-from rtagent.supervisor.children import is_stopped
 from tests.conftest import make_blueprint, open_descriptors
 from tests.forked import Forked, eventually
 from tests.rows import write_row

@@ -26,7 +26,7 @@ from rtagent.memory.arena import Arena
 from rtagent.memory.array_buffer import into
 from rtagent.memory.weights import BUFFERS
 from rtagent.memory.world import World
-from rtagent.supervisor.children import is_stopped
+from rtagent.processes.kernel_state import is_stopped
 from tests.conftest import Runtimes, eventually, role
 from tests.forked import Forked, forked_children
 from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, pid_of, slips, whole_rows

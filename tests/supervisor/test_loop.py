@@ -15,7 +15,7 @@ from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, C
 from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.loop import Loop
 from tests.supervisor.test_child import FakeProcess
-from tests.supervisor.test_children import ENV, new_metrics
+from tests.supervisor.watched import ENV, new_metrics
 
 
 class Played:

@@ -1,0 +1,30 @@
+"""What the kernel says that a process does."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+
+def is_stopped(pid: int | None) -> bool:
+    """Whether a process has been stopped by a signal."""
+    return _state(Path(f"/proc/{pid}/stat")) in ("T", "t")
+
+
+def is_computing(pid: int | None) -> bool:
+    """Whether a thread of a process runs, waits for a processor, or for its memory or disk."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    # It may end while they are listed.
+    with contextlib.suppress(OSError):
+        return any(_state(thread) in ("R", "D") for thread in threads)
+    return False
+
+
+def _state(stat: Path) -> str | None:
+    """Of a process or a thread, as `man 5 proc` has it; None if it is gone."""
+    try:
+        # Its name is any bytes.
+        after_name = stat.read_bytes().rpartition(b")")[2]
+    except OSError:
+        return None
+    return after_name.split()[0].decode()

@@ -1,0 +1,83 @@
+"""Processes that compute, sleep, are stopped, or are gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rtagent.processes.kernel_state import is_computing, is_stopped
+from tests.conftest import eventually
+
+
+@pytest.mark.process
+def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert not is_stopped(child.pid)
+        os.kill(child.pid, signal.SIGSTOP)
+        eventually(lambda: is_stopped(child.pid), "it is stopped")
+        os.kill(child.pid, signal.SIGCONT)
+        eventually(lambda: not is_stopped(child.pid), "it goes on")
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.process
+def test_a_process_may_have_a_name_that_is_no_text() -> None:
+    # The kernel cuts names after 15 bytes, in the middle of a character, too.
+    body = (
+        "import ctypes, time\n"
+        "ctypes.CDLL(None).prctl(15, b'simulator \\xc3) T', 0, 0, 0)\n"
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            eventually(lambda: not is_computing(child.pid), "it sleeps")
+            assert not is_stopped(child.pid)
+            os.kill(child.pid, signal.SIGSTOP)
+            eventually(lambda: is_stopped(child.pid), "it is stopped")
+        finally:
+            child.kill()
+
+
+@pytest.mark.process
+def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
+    # At idle priority it waits for a processor for most of the time, where others are busy.
+    body = (
+        "import os, threading, time\n"
+        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+        "until = time.monotonic() + 1.0\n"
+        "def compute():\n"
+        "    while time.monotonic() < until: pass\n"
+        "thread = threading.Thread(target=compute)\n"
+        "thread.start(); print(flush=True); thread.join(); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
+        try:
+            child.stdout.readline()
+            assert is_computing(child.pid)
+            eventually(lambda: not is_computing(child.pid), "it sleeps")
+        finally:
+            child.kill()
+
+
+def test_no_process_is_neither_stopped_nor_computing() -> None:
+    assert not is_stopped(None)
+    assert not is_computing(None)
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_computes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "scandir", ended)
+    assert not is_computing(os.getpid())
