@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,6 @@ def part_of(batch: Batch, positions: Ints) -> Batch:
     """A copy of the transitions at some positions of a batch."""
     chosen, count = torch.from_numpy(positions), len(batch.actions)
     parts: dict[str, Any] = {
-        field.name: value[chosen]
-        for field in fields(batch)
-        if isinstance(value := getattr(batch, field.name), torch.Tensor) and len(value) == count
+        name: each[chosen] for name, each in batch.tensors.items() if len(each) == count
     }
     return replace(batch, frames=batch.frames[positions], **parts)

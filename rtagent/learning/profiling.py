@@ -265,7 +265,7 @@ def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[Non
             while not stop.is_set():
                 acting(*batch.next_inputs)
                 if isinstance(network, ActorCritic):
-                    network.values(batch.next_inputs[0], batch.actions, *batch.next_inputs[1:])
+                    network.values(batch.actions, *batch.next_inputs)
 
     core = SecondCore()
     core.submit(run)

@@ -114,9 +114,9 @@ class ActorCritic(nn.Module):
         self.actor, self.critics, self.bounds = actor, critics, bounds
         self.temperature = temperature
 
-    def values(self, observations: Tensor, actions: Tensor, *pending: Tensor) -> Tensor:
-        """The values by each critic: (critics, B)."""
-        return self.critics.values(self.critics.features(observations, *pending), actions)
+    def values(self, actions: Tensor, *inputs: Tensor) -> Tensor:
+        """The values of actions by each critic, (critics, B), given the critics' inputs."""
+        return self.critics.values(self.critics.features(*inputs), actions)
 
 
 class ActorValue(nn.Module):

@@ -42,7 +42,7 @@ def test_every_network_has_critics(name: Any, space: spaces.Box) -> None:
     learned = build(space, network=name)
     frames = torch.from_numpy(np.stack([space.sample() for _ in range(3)]))
     actions = learned.actor(frames)
-    values = learned.values(frames, actions)
+    values = learned.values(actions, frames)
     assert actions.shape == (3, 2)
     assert values.shape == (2, 3)
     assert not torch.equal(values[0], values[1])
@@ -64,7 +64,7 @@ def test_the_actor_s_state_comes_first() -> None:
 def test_critics_see_scaled_actions() -> None:
     learned = build()
     with torch.no_grad():
-        found = learned.values(torch.zeros(1, 1, 5), torch.tensor([[2.0, 0.0]]))
+        found = learned.values(torch.tensor([[2.0, 0.0]]), torch.zeros(1, 1, 5))
         inputs = torch.tensor([[0.0] * 5 + [1.0, -1.0]])
         wanted = torch.stack([head(inputs)[:, 0] for head in learned.critics.heads])
     assert torch.equal(found, wanted)
@@ -75,9 +75,9 @@ def test_critics_compute_in_float32_behind_a_low_precision_encoder() -> None:
     assert isinstance(learned.critics.encoder, NatureCnn)
     frames = torch.from_numpy(np.stack([IMAGES.sample() for _ in range(2)]))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        low = learned.values(frames, torch.zeros(2, 2))
+        low = learned.values(torch.zeros(2, 2), frames)
     with torch.no_grad():
-        full = learned.values(frames, torch.zeros(2, 2))
+        full = learned.values(torch.zeros(2, 2), frames)
     assert low.dtype == torch.float32
     torch.testing.assert_close(low, full, atol=0.02, rtol=0.02)
 

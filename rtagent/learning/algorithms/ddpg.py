@@ -21,6 +21,5 @@ class DDPG(ActorCriticLearning):
 
     def _targets(self, batch: Batch, noise: Noise) -> Tensor:
         actions = self.target.actor(*batch.next_inputs).float()
-        observations, *pending = batch.next_inputs
-        next_values = self.target.values(observations, actions, *pending)[0]
+        next_values = self.target.values(actions, *batch.next_inputs)[0]
         return bootstrapped(batch.rewards, batch.discounts, next_values, batch.terminals)

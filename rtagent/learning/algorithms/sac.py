@@ -63,8 +63,7 @@ class SAC(ActorCriticLearning):
     def _targets(self, batch: Batch, noise: Noise) -> Tensor:
         scaled, densities = self._sample(batch.next_inputs, noise[0])
         actions = self.network.bounds.unscaled(scaled)
-        observations, *pending = batch.next_inputs
-        next_values = self.target.values(observations, actions, *pending)
+        next_values = self.target.values(actions, *batch.next_inputs)
         return sac_targets(
             batch.rewards, batch.discounts, next_values, densities, self._alpha(), batch.terminals
         )

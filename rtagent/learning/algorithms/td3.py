@@ -34,8 +34,7 @@ class TD3(ActorCriticLearning):
         bounds, limit = self.network.bounds.to(self.device), self._learning.target_noise_clip
         actions = self.target.actor(*batch.next_inputs)
         actions = smoothed_actions(actions, noise[0], limit, bounds.low, bounds.high)
-        observations, *pending = batch.next_inputs
-        next_values = self.target.values(observations, actions, *pending)
+        next_values = self.target.values(actions, *batch.next_inputs)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
 
 

@@ -218,8 +218,13 @@ class Replay:
 
     def _copy(self, numbers: Ints, out: Frames, positions: Ints) -> Flags:
         """Copy stacks (n,) to positions (n,) of `out`; returns which are whole."""
-        part = np.empty((len(positions), *out.shape[1:]), out.dtype)
-        gather = prepare_gather(self._ring, numbers, part)
+        out[positions], whole = self._stacks(numbers)
+        return whole
+
+    def _stacks(self, numbers: Ints) -> tuple[Frames, Flags]:
+        """The stacks that end with these frames (n,), and which of them are whole."""
+        ring = self._ring
+        out = np.empty((len(numbers), ring.stack, *ring.frames.shape[1:]), ring.frames.dtype)
+        gather = prepare_gather(ring, numbers, out)
         gather.run()
-        out[positions] = part
-        return np.asarray(gather.right.all(axis=1))
+        return out, np.asarray(gather.right.all(axis=1))

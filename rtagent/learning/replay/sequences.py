@@ -34,8 +34,6 @@ from rtagent.learning.replay.batch import Batch, BatchBuffer, empty_batch
 from rtagent.learning.replay.look_up import Flags, Ints, Transitions
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import Frames
-from rtagent.memory.gather import prepare_gather
 
 
 def _no_positions() -> Tensor:
@@ -142,7 +140,7 @@ class SequenceReplay(Replay):
         rows, whole = self._ledger.at(executed)
         starts[stored] = np.where(whole[:, None], rows["state"], 0.0)
         known[stored] = whole
-        observations, there = self._observations(found.frame)
+        observations, there = self._stacks(found.frame)
         usable: Flags = np.asarray((known & there.reshape(shape)).all(axis=1))
         observations[~there] = 0
         learned = lengths.positions(count)
@@ -169,14 +167,6 @@ class SequenceReplay(Replay):
             successors=torch.from_numpy(sequence * lengths.steps + np.maximum(after, 0)),
             burn_in=lengths.burn_in, end=lengths.burn_in + lengths.learned,
         )
-
-    def _observations(self, numbers: Ints) -> tuple[Frames, Flags]:
-        """The stacks that end with these frames (n,), and which of them are whole."""
-        ring = self._ring
-        out = np.empty((len(numbers), ring.stack, *ring.frames.shape[1:]), ring.frames.dtype)
-        gather = prepare_gather(ring, numbers, out)
-        gather.run()
-        return out, np.asarray(gather.right.all(axis=1))
 
 
 def _steps_of(frames: Ints, wanted: Ints) -> Ints:

@@ -60,17 +60,17 @@ def test_the_gradient_is_that_of_the_algorithm(name: str, critics: int, targets_
     of_actor, of_critics = gradient(made.network.actor), gradient(made.network.critics)
     made.network.zero_grad()
     actions = made.target.actor(data.next_observations)
-    next_values = made.target.values(data.next_observations, actions)
+    next_values = made.target.values(actions, data.next_observations)
     assert next_values.shape == (critics, B)
     targets = targets_of(data.rewards, data.discounts, next_values, data.terminals)
-    values = made.network.values(data.observations, data.actions)
+    values = made.network.values(data.actions, data.observations)
     wanted, wanted_errors = critics_loss(values, targets, data.weights)
     wanted.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
     torch.testing.assert_close(errors, wanted_errors)
     torch.testing.assert_close(of_critics, gradient(made.network.critics))
     made.network.zero_grad()
-    actor_values = made.network.values(data.observations, made.network.actor(data.observations))[0]
+    actor_values = made.network.values(made.network.actor(data.observations), data.observations)[0]
     (-(data.weights * actor_values).mean()).backward()
     torch.testing.assert_close(of_actor, gradient(made.network.actor))
     assert all(p.grad is None for p in made.target.parameters())
@@ -98,17 +98,17 @@ def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None)
         return low + (actions + 1.0) / 2.0 * (high - low), densities
 
     actions, densities = drawn(data.observations, noise)
-    values = learned.values(data.observations, actions).min(dim=0).values
+    values = learned.values(actions, data.observations).min(dim=0).values
     sac_actor_loss(values, densities, alpha, data.weights).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(parts[0], gradient(learned.actor))
     learned.zero_grad()
     with torch.no_grad():
         actions, next_densities = drawn(data.next_observations, next_noise)
-        next_values = made.target.values(data.next_observations, actions)
+        next_values = made.target.values(actions, data.next_observations)
         targets = sac_targets(
             data.rewards, data.discounts, next_values, next_densities, alpha, data.terminals
         )
-    values = learned.values(data.observations, data.actions)
+    values = learned.values(data.actions, data.observations)
     wanted, wanted_errors = critics_loss(values, targets, data.weights)
     wanted.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
