@@ -53,15 +53,14 @@ class Transitions:
 
 
 def row_dtype(
-    action: np.dtype[Any], pending: np.dtype[Any] | None = None, *, recurrent: bool = False
+    action: np.dtype[Any], pending: np.dtype[Any] | None = None, kept: np.dtype[Any] | None = None
 ) -> np.dtype[Any]:
     """The stored fields of a transition, apart from the frame of its state.
 
     Fields: `shift` (frames from state to successor), `reward`, `discount`, `terminal`,
     `demonstrated` (in a byte that alignment would leave empty), `action`; in a run that records
-    them, `pending` and `next_pending`: the pending actions of the state and of the successor; with
-    a recurrent policy `delay`, ticks from the state's frame to the row that executed the action,
-    `worker`, whose action it was, and `lag` and `state_worker`, see `memory/policy_states.py`.
+    them, `pending` and `next_pending`: the pending actions of the state and of the successor; and
+    the `kept` fields, of the ledger's row that executed the action first.
     """
     fields: list[Any] = [
         ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
@@ -69,9 +68,12 @@ def row_dtype(
     ]
     if pending is not None:
         fields += [(name, pending) for name in ("pending", "next_pending")]
-    if recurrent:
-        fields += [(name, "<i4") for name in ("delay", "lag", "worker", "state_worker")]
-    return np.dtype(fields, align=True)
+    return np.dtype([*fields, *fields_of(kept)], align=True)
+
+
+def fields_of(kept: np.dtype[Any] | None) -> list[tuple[str, np.dtype[Any]]]:
+    """Names and types of the fields that transitions keep of a row."""
+    return [] if kept is None else [(name, kept[name]) for name in kept.names or ()]
 
 
 class LookUp:

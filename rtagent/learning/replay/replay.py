@@ -30,6 +30,8 @@ from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 
 ROWS_PER_REFRESH = 2048
+STATE_FIELDS = ["tick", "state_lag", "worker", "state_worker"]
+"""Fields of a row that say where to find the state that a decision began with."""
 REDRAWS = 8
 
 
@@ -75,7 +77,7 @@ class Replay:
         self.index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, learning.n_step,
             learning.transitions, learning.discount, ledger.pending,
-            recurrent=ledger.state_size > 0,
+            ledger.dtype[STATE_FIELDS] if ledger.state_size else None,
         )
         self._buffer = self.new_buffer()
 

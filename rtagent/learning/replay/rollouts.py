@@ -20,7 +20,7 @@ from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.look_up import Ints
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import Ledger, Rows
+from rtagent.memory.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Rollouts:
         self._index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, 1,
             discount=learning.discount, pending=ledger.pending,
+            kept=ledger.dtype[["log_probability"]],
         )
         self._buffer = BatchBuffer(frames, self._index, ledger.pending)
         self._next_tick = max(0, ledger.newest + 1)
-        self._log_probabilities: dict[int, float] = {}
         self._learned = 0
         self._lost_before = False
 
@@ -74,7 +74,6 @@ class Rollouts:
             # Before `feed`: if it gets no memory, these rows are a gap, and are not fed twice.
             self._next_tick = stop
             self._index.feed(rows)
-            self._keep_probabilities(rows)
 
     def newest(self, count: int) -> Rollout | None:
         """The next rollout, valid until the next call; None while there is none."""
@@ -86,15 +85,13 @@ class Rollouts:
         found = self._index.get(serials)
         shift = self._buffer.choose(serials)
         lost = self._buffer.copy(shift if shift <= self._ring.stack else 0)
-        known = [self._log_probabilities.get(int(frame)) for frame in found.frame]
-        self._forget(int(found.frame[-1]))
         self._report_loss(found.frame, lost=len(lost) > 0)
-        if len(lost) or found.demonstrated.any() or None in known:
+        if len(lost) or found.demonstrated.any():
             return None
         continues = np.zeros(count, np.bool_)
         continues[:-1] = (found.next_frame[:-1] == found.frame[1:]) & ~found.terminal[:-1]
         return Rollout(
-            self._buffer.batch(None), torch.tensor(known, dtype=torch.float32),
+            self._buffer.batch(None), torch.from_numpy(found.rows["log_probability"]),
             torch.from_numpy(continues),
         )
 
@@ -108,17 +105,3 @@ class Rollouts:
                 replay_ticks=ring.newest + 1 - oldest,
             )
         self._lost_before = lost
-
-    def _keep_probabilities(self, rows: Rows) -> None:
-        """Keep the log probability of the action that was computed from each frame."""
-        acted = rows[rows["observed"] >= 0]
-        for frame, value in zip(
-            acted["observed"].tolist(), acted["log_probability"].tolist(), strict=True
-        ):
-            # A decision begins at the first row that executes it.
-            self._log_probabilities.setdefault(frame, value)
-
-    def _forget(self, frame: int) -> None:
-        """Drop the probabilities of frames up to this one."""
-        kept = self._log_probabilities.items()
-        self._log_probabilities = {each: value for each, value in kept if each > frame}

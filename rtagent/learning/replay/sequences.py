@@ -125,7 +125,7 @@ class SequenceReplay(Replay):
 
     def _batch(self, found: Transitions, lengths: SequenceShape, count: int) -> SequenceBatch:
         shape = lengths.sequences(count), lengths.steps
-        frames, lags = found.frame.reshape(shape), found.rows["lag"].reshape(shape)
+        frames, lags = found.frame.reshape(shape), found.rows["state_lag"].reshape(shape)
         parents = np.where(lags > 0, _steps_of(frames, frames - lags), -1)
         made_by, left_by = (
             found.rows[name].reshape(shape) for name in ("worker", "state_worker")
@@ -136,8 +136,7 @@ class SequenceReplay(Replay):
         known = lags >= 0
         starts = np.zeros((*shape, self._ledger.state_size), np.float32)
         stored = (lags > 0) & (parents < 0)
-        executed = (found.frame + found.rows["delay"]).reshape(shape)[stored]
-        rows, whole = self._ledger.at(executed)
+        rows, whole = self._ledger.at(found.rows["tick"].reshape(shape)[stored])
         starts[stored] = np.where(whole[:, None], rows["state"], 0.0)
         known[stored] = whole
         observations, there = self._stacks(found.frame)

@@ -43,6 +43,7 @@ from rtagent.learning.replay.look_up import (
     Ints,
     LookUp,
     Transitions,
+    fields_of,
     prepare_look_up,
     row_dtype,
 )
@@ -73,21 +74,20 @@ class _Chain:
 
 
 def _decision_dtype(
-    action: np.dtype[Any], pending: PendingActions | None, *, recurrent: bool
+    action: np.dtype[Any], pending: PendingActions | None, kept: np.dtype[Any] | None
 ) -> np.dtype[Any]:
     """The fields of a decision that is not yet a transition.
 
     Fields: `frame` (of its state), `executed` (its first tick), `began` (the same on the clock of
     the discount: in ticks, or in decisions), `reward` (of its own ticks, discounted),
-    `demonstrated`, `action`; `pending` in a run that records them; `lag`, `worker` and
-    `state_worker` with a recurrent policy.
+    `demonstrated`, `action`; `pending` in a run that records them; and the `kept` fields.
     """
     return np.dtype(
         [
             ("frame", "<i8"), ("executed", "<i8"), ("began", "<i8"), ("reward", "<f8"),
             ("demonstrated", "?"), ("action", action.base, action.shape),
             *([] if pending is None else [("pending", pending.dtype)]),
-            *([(name, "<i4") for name in ("lag", "worker", "state_worker")] if recurrent else []),
+            *fields_of(kept),
         ]
     )
 
@@ -107,14 +107,14 @@ class DecisionIndex:
             before its execution.
         discount: the unit of gamma and n_step.
         pending: how rows record pending actions. If None, they do not.
-        recurrent: whether rows record the states of a recurrent policy.
+        kept: fields of a decision's first row that are kept as they are. If None, no others.
     """
 
     def __init__(
         self, capacity: int, action: np.dtype[Any], gamma: float, n_step: int,
         state: Literal["decision", "executed"] = "decision",
         discount: Literal["ticks", "decisions"] = "ticks",
-        pending: PendingActions | None = None, *, recurrent: bool = False,
+        pending: PendingActions | None = None, kept: np.dtype[Any] | None = None,
     ) -> None:
         self._capacity = capacity
         self._gamma = float(gamma)
@@ -124,13 +124,13 @@ class DecisionIndex:
         # Apart from the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
         of_pending = None if pending is None else pending.dtype
-        self._rows = np.empty(capacity, row_dtype(action, of_pending, recurrent=recurrent))
+        self._rows = np.empty(capacity, row_dtype(action, of_pending, kept))
         self._search = prepare_search(self._frames)
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
-        self._pending, self._recurrent = pending, recurrent
-        self._no_decisions = np.empty(0, _decision_dtype(action, pending, recurrent=recurrent))
+        self._pending, self._kept = pending, [name for name, _ in fields_of(kept)]
+        self._no_decisions = np.empty(0, _decision_dtype(action, pending, kept))
         self._chain = _Chain(-1, self._no_decisions)
 
     def __len__(self) -> int:
@@ -220,9 +220,8 @@ class DecisionIndex:
         added["demonstrated"] = (first["source"] == Source.AGENT) & (first["worker"] < 0)
         if self._pending is not None:
             added["pending"] = first["pending"]
-        if self._recurrent:
-            added["lag"], added["worker"] = first["state_lag"], first["worker"]
-            added["state_worker"] = first["state_worker"]
+        for name in self._kept:
+            added[name] = first[name]
         decisions = np.concatenate([chain.decisions, added])
         owners = len(chain.decisions) - 1 + numbers
         _add_rewards(decisions, owners, clocks, rows["reward"], self._gamma)
@@ -306,9 +305,7 @@ class DecisionIndex:
         }
         if self._pending is not None:
             columns |= {"pending": chosen["pending"], "next_pending": following["pending"]}
-        if self._recurrent:
-            columns |= {name: chosen[name] for name in ("lag", "worker", "state_worker")}
-            columns["delay"] = chosen["executed"] - chosen["frame"]
+        columns |= {name: chosen[name] for name in self._kept}
         for name, values in columns.items():
             self._rows[name][slots] = values[kept]
         self._end += len(kept)
