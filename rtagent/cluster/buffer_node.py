@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rtagent.cluster.frame_cache import SentFrames
 from rtagent.cluster.message import Kind, Message, lay_out
 from rtagent.cluster.node import Node, Sent, Settings
+from rtagent.cluster.received_shares import LARGEST_WEIGHT
 from rtagent.learning.replay.replay import Chosen, Replay
 from rtagent.memory.frames import FrameRing, Ints
 
@@ -97,7 +98,10 @@ class BufferNode(Node):
         unique, inverse = np.unique(numbers, return_inverse=True)
         absent = unique[~self._sent_frames.holds(unique)]
         columns, count = _columns(chosen), len(transitions)
-        values = {**self._values(settings), "shipped": counts.shipped + count}
+        values = {
+            **self._values(settings), "shipped": counts.shipped + count,
+            LARGEST_WEIGHT: self._replay.largest_weight(chosen.priorities, settings.beta),
+        }
         block, places = lay_out(values, {
             "slots": Kind(SLOT, numbers.shape),
             "new_slots": Kind(SLOT, absent.shape),

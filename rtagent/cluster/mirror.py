@@ -25,7 +25,7 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
-from rtagent.cluster.received_shares import COLUMNS, Columns
+from rtagent.cluster.received_shares import COLUMNS, LARGEST_WEIGHT, Columns
 from rtagent.config import Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
@@ -128,4 +128,6 @@ class Mirror:
             return None
         self._drawn, priorities = batch.frames.copy(), self.replay.drawn_priorities
         self._sampled = None if priorities is None else float(priorities.mean())
-        return {name: getattr(batch, name).numpy() for name in BATCH_COLUMNS}
+        columns = {name: getattr(batch, name).numpy() for name in BATCH_COLUMNS}
+        columns[LARGEST_WEIGHT] = np.array([self.replay.largest_weight(priorities, beta)])
+        return columns

@@ -17,6 +17,8 @@ from rtagent.memory.array_buffer import Floats
 Columns = dict[str, npt.NDArray[Any]]
 
 COLUMNS = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+LARGEST_WEIGHT = "largest_weight"
+"""By which the importance weights of a share were divided: see `Replay.largest_weight`."""
 
 
 class ReceivedShares:
@@ -50,12 +52,14 @@ class ReceivedShares:
             stacks = store.stacks(arrays["slots"])
             stack = stacks.shape[1] // 2
             columns = {name: arrays[name] for name in COLUMNS}
+            largest = float(message.values[LARGEST_WEIGHT])
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         if any(len(each) != len(stacks) for each in columns.values()):
             raise MessageError("no share of a batch: columns of different lengths")
         columns["observations"] = stacks[:, :stack]
         columns["next_observations"] = stacks[:, stack:]
+        columns[LARGEST_WEIGHT] = np.array([largest])
         return lambda: columns
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
@@ -64,12 +68,19 @@ class ReceivedShares:
 
 
 def batch_of(shares: list[Columns]) -> Batch:
-    """A batch of the transitions of several shares."""
+    """A batch of the transitions of several shares; its largest importance weight is 1.
+
+    Each node's weights correct how it samples, not how the batch is divided among the nodes.
+    """
     columns = {
         name: shares[0][name] if len(shares) == 1
         else np.concatenate([each[name] for each in shares])
-        for name in shares[0]
+        for name in shares[0] if name != LARGEST_WEIGHT
     }
+    if len(shares) > 1:
+        largest = np.concatenate([each[LARGEST_WEIGHT] for each in shares])
+        counts = [len(each["weights"]) for each in shares]
+        columns["weights"] *= np.repeat(largest / largest.max(), counts).astype(np.float32)
     # Read-only memory would make torch complain; these few values are copied.
     tensors: dict[str, Any] = {
         name: torch.from_numpy(each if each.flags.writeable else each.copy())

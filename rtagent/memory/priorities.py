@@ -87,6 +87,11 @@ class Priorities:
         words = _Words(buffer)
         words.inserted, words.largest = -1, 1.0
 
+    @property
+    def total(self) -> float:
+        """Sum of all priorities. Without the locks: while others learn, it may be a little old."""
+        return self._tree.total
+
     def advance(self, frames: Ints, oldest: int) -> bool:
         """Insert new transitions with the largest priority so far; remove those that are lost.
 

@@ -72,6 +72,11 @@ class SumTree:
         """Bytes for a tree with that many leaves."""
         return _HEAD_BYTES + 8 * (sum(_widths(leaves)) + leaves)
 
+    @property
+    def total(self) -> float:
+        """Sum of all values."""
+        return float(self._levels[-1].sum())
+
     def set(self, indices: Ints, values: Doubles | float) -> None:
         """Give leaves new values, and bring the sums above them up to date.
 

@@ -69,7 +69,7 @@ class Replay:
         priorities: Priorities | None = None,
     ) -> None:
         self._ring, self._ledger, self._learning = frames, ledger, learning
-        self._sampler = Sampler()
+        self._sampler, self._priorities = Sampler(), priorities
         if priorities is not None:
             self._sampler = Prioritized(priorities, learning.priority_exponent)
         self._next_tick = 0
@@ -167,6 +167,17 @@ class Replay:
             return None
         weights = self._sampler.weights(drawn, beta)
         return Chosen(self.index.get(drawn.serials), weights, drawn.priorities)
+
+    def largest_weight(self, priorities: Doubles | None, beta: float) -> float:
+        """max_j (N P(j))^-beta of transitions that were just drawn; it divides their weights.
+
+        Args:
+            priorities: with which they were drawn. If None, all had the same probability.
+            beta: exponent of the importance weights.
+        """
+        if priorities is None or self._priorities is None:
+            return 1.0
+        return float((priorities.min() * len(self) / self._priorities.total) ** -beta)
 
     def update_priorities(self, batch: Batch, errors: Tensor) -> None:
         """Make the errors of a batch the new priorities of its transitions.

@@ -1,0 +1,54 @@
+"""Shares that are joined to a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.message import unpack
+from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.node import Settings
+from rtagent.cluster.received_shares import Columns, ReceivedShares, batch_of
+from rtagent.learning.replay.replay import Replay
+from tests.cluster.edge import SHAPE, Edge
+
+SETTINGS = Settings(batch_size=64, learning_rate=5e-4, beta=0.7)
+SHARE, TICKS = 32, 80
+
+
+def share_of(edge: Edge, errors: float) -> tuple[Columns, npt.NDArray[np.float64]]:
+    """A share of a node whose errors grow up to `errors`; with N P of its transitions."""
+    edge.play(TICKS)
+    source: Mirror | ReceivedShares = ReceivedShares(FrameStore(512, SHAPE, "float32"))
+    if edge.config.cluster.replay == "learner":
+        source = Mirror(edge.config, edge.blueprint, VirtualClock())
+        sent = edge.node.make(1, SETTINGS)
+        assert sent is not None
+        source.receive(unpack(sent.block))
+    replay: Replay = source.replay if isinstance(source, Mirror) else edge.replay
+    replay.catch_up()
+    known = np.linspace(0.01, 1.0, len(replay)) * errors
+    frames = replay.index.frames(*replay.index.span)
+    replay.update_errors(frames, known)
+    sent = edge.node.make(SHARE, SETTINGS)
+    assert sent is not None
+    draw = source.receive(unpack(sent.block))
+    assert draw is not None
+    columns = draw()
+    assert columns is not None
+    priorities = (known + 1e-6) ** edge.config.learning.priority_exponent
+    relative = dict(zip(frames.tolist(), priorities / priorities.mean(), strict=True))
+    drawn = source._drawn if isinstance(source, Mirror) else sent.frames
+    return columns, np.array([relative[frame] for frame in drawn.tolist()])
+
+
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+def test_importance_weights_are_divided_by_the_largest_of_the_batch(replay: str) -> None:
+    steep = share_of(Edge(replay=replay, prioritized=True), errors=10.0)
+    flat = share_of(Edge(replay=replay, prioritized=True, priority_exponent=0.1), errors=1.0)
+    wanted = np.concatenate([steep[1], flat[1]]) ** -SETTINGS.beta
+    found = batch_of([steep[0], flat[0]]).weights
+    np.testing.assert_allclose(found, wanted / wanted.max(), rtol=1e-5)
