@@ -1,11 +1,12 @@
 """A policy on another machine, which an inference process uses like a policy of its own.
 
-Why it is correct. A process has one connection and one question without an answer, so an answer
-belongs to the newest question. Every wait is divided into short ones, between which `attend` sends
-a heartbeat, and raises if the process is told to leave. If an answer does not come in time, or is
-wrong, the connection is closed: a late answer cannot be taken for the answer to a newer frame.
-`values` returns None then, and when it has made a new connection: its caller asks about the newest
-frame. A connection that is down holds up this process alone, which has nothing else to do.
+Why it is correct. A process has one connection and one question without an answer, and nothing has
+come before the question is sent, so an answer belongs to the newest question. Every wait is divided
+into short ones, between which `attend` sends a heartbeat, and raises if the process is told to
+leave. If an answer does not come in time, or is wrong, the connection is closed: a late answer
+cannot be taken for the answer to a newer frame. `values` returns None then, and when it has made a
+new connection: its caller asks about the newest frame. A connection that is down holds up this
+process alone, which has nothing else to do.
 
 With hedged requests (J. Dean and L. A. Barroso, The Tail at Scale, Communications of the ACM 56(2),
 2013, doi:10.1145/2408776.2408794) there is a second connection. If an answer is late, the newest
@@ -198,6 +199,9 @@ class RemotePolicy:
         return question
 
     def _ask(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
+        if wire.receive(0.0) is not None:
+            # All later answers would be taken for answers to newer frames.
+            raise ProtocolError("the server answers what was not asked")
         began = self._clock.now()
         wire.send(encode(question), self._attend)
         self._record.in_flight = 1 + int(not self._other_is_free())

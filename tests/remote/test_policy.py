@@ -308,6 +308,18 @@ def test_bad_answers_are_one_line_and_no_action(reply: bytes | str, reason: str)
     np.testing.assert_array_equal(bench.answer(), [0.0, 2.0, 1.0])
 
 
+def test_a_second_answer_is_not_taken_for_the_answer_to_the_next_question() -> None:
+    bench = Bench()
+    bench.answer()
+    (connection,) = bench.server.connections
+    connection.answer_at = bench.clock.now()
+    assert bench.ask() is None
+    assert (bench.server.open, len(bench.server.asked)) == (0, 1)
+    kind, details = bench.events[-1]
+    assert (kind, details["reason"]) == ("remote_lost", "the server answers what was not asked")
+    assert bench.answer() is not None
+
+
 def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> None:
     bench = Bench(hedge=1.5)
     bench.answer()
