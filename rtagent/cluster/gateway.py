@@ -275,13 +275,7 @@ class Gateway:
 
     def _first_state(self) -> Bytes:
         """The newest learned state that this daemon has, for a learner without a state."""
-        context, state = self._context, self._update.state
-        published = context.world.weights.info()
-        if state.number and published and state.progress.updates >= published.updates:
-            found = states.take(state)
-        else:
-            network = self._update.algorithm.network
-            found = first_state(network, context.world, context.config, context.resume)
+        found = newest_state(self._context, self._update)
         self._learned.begin(found.progress)
         return pack({}, snapshot_arrays(found))
 
@@ -330,6 +324,21 @@ def _tell_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
     link.write(unreached(link.read(), context.clock.now(), reason))
     if is_requested(context):
         report_failure(context, context.desired.checkpoint, NOT_REACHED)
+
+
+def newest_state(
+    context: WorkerContext[LearnerRecord], update: SharedUpdate
+) -> states.Snapshot:
+    """The newest learned state that this daemon has.
+
+    In general the weights that act are newer than the state of the last checkpoint. But of an actor
+    with critics they are the actor alone, which critics that have learned nothing would spoil.
+    """
+    state, shapes, published = update.state, context.blueprint, context.world.weights.info()
+    newer = published is not None and published.updates > state.progress.updates
+    if state.number and not (newer and shapes.parameters == shapes.learned_parameters):
+        return states.take(state)
+    return first_state(update.algorithm.network, context.world, context.config, context.resume)
 
 
 def report_unsaved(context: WorkerContext[LearnerRecord], why: str) -> None:

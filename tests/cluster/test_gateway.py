@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rtagent.clock import VirtualClock
@@ -12,10 +14,12 @@ from rtagent.cluster import gateway, ray_session
 from rtagent.cluster.gateway import cut_since, unreached
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
+from rtagent.learning import state as states
 from rtagent.memory.arena import private_memory
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.memory.weights import WeightsInfo
 from rtagent.telemetry.cluster import OF_A_MOMENT, cluster_figures
 from tests.telemetry.test_cluster import example_document
 
@@ -105,3 +109,24 @@ def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> Non
     assert cut_since({}, 50.0) == 50.0
     assert cut_since({"connected": True, "at": 40.0, "since": 3.0}, 50.0) == 40.0
     assert cut_since({"connected": False, "at": 40.0, "since": 3.0}, 50.0) == 3.0
+
+
+@pytest.mark.parametrize(("acting", "updates", "taken"), [
+    (4, 10, "state"), (4, 12, "weights"),
+    # Of an actor and critics, the weights that act are the actor.
+    (2, 12, "state"),
+])
+def test_a_learner_without_a_state_is_given_the_newest_that_is_whole(
+    acting: int, updates: int, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = LearnerState(private_memory(LearnerState.size(4)), 4)
+    states.put(states.begin(np.ones(4, np.float32), 10), state)
+    monkeypatch.setattr(gateway, "first_state", lambda *_: "weights")
+    weights = SimpleNamespace(info=lambda: WeightsInfo(3, updates))
+    context: Any = SimpleNamespace(
+        blueprint=SimpleNamespace(parameters=acting, learned_parameters=4),
+        world=SimpleNamespace(weights=weights), config=None, resume=None,
+    )
+    update: Any = SimpleNamespace(state=state, algorithm=SimpleNamespace(network=None))
+    found: Any = gateway.newest_state(context, update)
+    assert found == "weights" if taken == "weights" else found.progress.updates == 10
