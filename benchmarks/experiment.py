@@ -163,7 +163,7 @@ def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
     with ProcessPoolExecutor(
         min(at_once, len(calls)), context, initializer=_prepare, initargs=(os.getpid(),)
     ) as pool:
-        names = {pool.submit(call): name for name, call in calls.items()}
+        names = {pool.submit(_call, call): name for name, call in calls.items()}
         try:
             for future in as_completed(names):
                 error = future.exception()
@@ -197,7 +197,20 @@ def describe(trial: Mapping[str, Any]) -> str:
 def _prepare(parent: int) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would cut the orderly end short
+    sys.exit(1)
+
+
+def _call(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except SystemExit:
+        # The pool would take it for the call's result, and begin the next one.
+        os._exit(1)
 
 
 def _timed(run: Callable[..., dict[str, Any]], trial: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from rtagent.cli import bench
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.errors import UserError
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
 
@@ -61,7 +62,8 @@ def _perform(args: argparse.Namespace) -> int:
         args.name, out, args.quick, args.seeds, tuple(args.only), args.anew, shlex.join(command)
     )
     try:
-        record = engine.perform(engine.load(args.name), options)
+        with interrupted_by_stop_signals():
+            record = engine.perform(engine.load(args.name), options)
     except KeyboardInterrupt:
         stderr().print(
             f"interrupted; {out} keeps what is finished; it goes on with: {options.command}",

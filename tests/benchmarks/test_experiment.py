@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
+import multiprocessing
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from benchmarks.results import Results, half_interval
 from rtagent.cli.bench import find_scripts
 from rtagent.errors import UserError
 from rtagent.evaluation.intervals import student
+from tests.forked import eventually
 
 COMMAND = "rtagent experiment doubling"
 
@@ -38,6 +42,15 @@ def draw(results: Results, figure: Any) -> None:
 
 def experiment_of(*values: int, wave: int = 2) -> Experiment:
     return Experiment(lambda quick: [{"x": x} for x in values], double, draw, wave=wave)
+
+
+def begin(path: Path, seconds: float) -> None:
+    """A call that says when it has begun and when it has ended in good order."""
+    path.touch()
+    try:
+        time.sleep(seconds)
+    finally:
+        path.with_suffix(".ended").touch()
 
 
 class InThisProcess:
@@ -315,3 +328,18 @@ def test_every_experiment_has_a_short_form(name: str) -> None:
     assert 0 < len(quick) <= len(whole)
     assert quick == json.loads(json.dumps(quick))
     assert len({json.dumps(each) for each in whole}) == len(whole)
+
+
+@pytest.mark.process
+def test_after_an_interruption_no_call_that_waits_is_begun(tmp_path: Path) -> None:
+    """A process whose call was ended took the next one, and the command waited for it."""
+    paths = [tmp_path / name for name in ("first", "second", "third", "fourth")]
+    calls = {path.name: partial(begin, path, 5.0 * bool(paths.index(path))) for path in paths}
+    running = engine.outcomes(calls, at_once=1)
+    assert next(running) == ("first", None)
+    assert eventually(paths[1].exists)
+    running.close()
+    assert eventually(lambda: not multiprocessing.active_children())
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "first", "first.ended", "second", "second.ended",
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,14 @@ def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "interaction-time.png").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_tells_which_command_goes_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def interrupted(calls: Any, at_once: int) -> Iterator[tuple[str, Any]]:
-        raise KeyboardInterrupt
+        assert callable(signal.getsignal(number)), "it would end the program"
+        signal.raise_signal(number)
+        return iter(())
 
     monkeypatch.setattr(engine, "outcomes", interrupted)
     out = tmp_path / "out"
