@@ -23,6 +23,7 @@ import rtagent
 from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.learning_runs import EXAMPLES, late_return, learn_virtually
 from benchmarks.results import Results
+from rtagent.cli.output import known
 from rtagent.config import LEARNING_PRECISIONS
 from rtagent.telemetry.learning_curve import moving_mean
 
@@ -125,9 +126,10 @@ def reward_error(full: Floats, low: Floats) -> tuple[float, float]:
         low: (seeds,) rewards of a lower precision.
 
     Returns:
-        Both in percent of the mean of the first.
+        Both in percent of the mean of the first; NaN if that is 0.
     """
-    scale = 100.0 / abs(float(full.mean()))
+    mean = abs(float(full.mean()))
+    scale = 100.0 / mean if mean else np.nan
     everything = np.concatenate([full, low])
     rng = np.random.default_rng(0)
     orders = rng.permuted(np.tile(everything, (SPLITS, 1)), axis=1)
@@ -179,7 +181,8 @@ def _errors(trials: Sequence[Any]) -> Iterable[str]:
     if len(trials) > 1:
         for precision in LEARNING_PRECISIONS[1:]:
             error, chance = reward_error(rewards["float32"], rewards[precision])
-            yield f"{precision}: reward error {error:.1f} % (chance: {chance:.1f} %)"
+            shown, by_chance = (known(each, "{:.1f} %") for each in (error, chance))
+            yield f"{precision}: reward error {shown} (chance: {by_chance})"
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 10), seeds=(0, 1, 2, 3, 4))

@@ -43,11 +43,12 @@ def test_a_trial_compares_all_precisions_and_differs_in_nothing_else(
     assert found["difference_bfloat16"] == found["difference_float16"] == 0.0
 
 
-def test_the_picture_says_the_reward_errors() -> None:
+@pytest.mark.parametrize(("reward", "said"), [(100.0, ("0.0 %", "2.0 %")), (0.0, ("unknown",) * 2)])
+def test_the_picture_says_the_reward_errors(reward: float, said: tuple[str, str]) -> None:
     trials = [
         {"params": {"game": "CartPole, DQN"}, "seed": seed, "figures": {
             f"{name}_{each}": value for each in LEARNING_PRECISIONS for name, value in {
-                "reward": 100.0 + 2.0 * (each == "float16"),
+                "reward": reward + 2.0 * (each == "float16"),
                 "curve": [(60.0, 1.0), (120.0, 2.0)],
             }.items()
         }}
@@ -57,7 +58,7 @@ def test_the_picture_says_the_reward_errors() -> None:
     convergence.draw(Results(trials), figure)
     (axes,) = figure.axes
     title = axes.get_title()
-    assert "bfloat16: reward error 0.0 %" in title
-    assert "float16: reward error 2.0 %" in title
+    for precision, error in zip(LEARNING_PRECISIONS[1:], said, strict=True):
+        assert f"{precision}: reward error {error} (" in title
     assert len(axes.lines) == len(LEARNING_PRECISIONS)
     pyplot.close(figure)
