@@ -162,8 +162,9 @@ def _change(before: Any, after: Any) -> str:
 
 
 def change_in_words(before: Any, after: Any) -> str:
-    """The old and the new value of a setting, with all their digits."""
-    return f"{_in_words(before, repr)} -> {_in_words(after, repr)}"
+    """The old and the new value of a setting, with all their digits; one, if it is the same."""
+    was, now = _in_words(before, repr), _in_words(after, repr)
+    return f"already {now}" if before == after else f"{was} -> {now}"
 
 
 def _in_words(value: Any, number: Callable[[float], str] = "{:.6g}".format) -> str:

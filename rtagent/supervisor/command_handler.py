@@ -184,8 +184,10 @@ class CommandHandler:
         for section, given in changes.items():
             if section in ROLES:
                 self._children.reset_failed(ROLES[section], self._clock.now())
-            was, now = ({name: each[section][name] for name in given} for each in (before, after))
-            self._report.event("set", source=section, by=command.by, before=was, after=now)
+            new = [name for name in given if after[section][name] != before[section][name]]
+            was, now = ({name: each[section][name] for name in new} for each in (before, after))
+            if new:
+                self._report.event("set", source=section, by=command.by, before=was, after=now)
         command.result.add_done_callback(lambda result: self._note_late(result, changes))
         self._pending.add(
             command.result, lambda: self._values_in_force(changes), self._clock.now(),

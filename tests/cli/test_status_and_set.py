@@ -96,7 +96,7 @@ def test_status_as_json(run: Run, backend: FakeBackend) -> None:
     ("inference.processes=4", 4, "2 -> 4"),
     ("inference.algorithm=maximum-time", "maximum-time", "adaptive -> maximum-time"),
     ("inference.action_deadline_ms = 33.5", 33.5, "none -> 33.5"),
-    ("inference.action_deadline_ms=none", None, "none -> none"),
+    ("inference.action_deadline_ms=none", None, "already none"),
     ("inference.processes=auto", "auto", "2 -> auto"),
     ("learning.paused=true", True, "false -> true"),
     ("r3.data_budget=5000", 5000, "none -> 5000"),

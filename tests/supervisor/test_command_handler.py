@@ -165,6 +165,13 @@ def test_the_event_shows_the_value_in_force_not_what_was_sent(stage: Stage) -> N
     )]
 
 
+def test_what_is_already_in_force_is_no_event(stage: Stage) -> None:
+    stage.set("learning", processes=1)
+    assert stage.events == []
+    stage.set("learning", processes=1, paused=True)
+    assert stage.events == [("set", "learning", "python", {"paused": False}, {"paused": True})]
+
+
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(
     stage: Stage,
 ) -> None:
