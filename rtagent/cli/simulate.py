@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from rtagent.cli import simulate_run
-from rtagent.cli.options import add_json_option, option
+from rtagent.cli.options import add_json_option, check_between, option
 from rtagent.cli.output import known, plain_table, print_json, spinner, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
 
-LARGEST = {"seconds": 86_400.0, "inference_ticks": 100_000.0, "spread": 100.0}
-"""The simulator would accept more, and then never finish."""
+LARGEST = {"seconds": 86_400.0, "spread": 100.0}
+TICKS = (0.01, 100_000.0)
+"""Of an inference. The simulator would accept more, and then never finish, as with `LARGEST`."""
 
 SCHEDULE = (
     "algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk", "step_ticks",
@@ -92,9 +93,10 @@ def _check_most(name: str, value: float) -> None:
 
 
 def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
-    for name in ("inference_ticks", "spread"):
-        if name in given:
-            _check_most(name, given[name])
+    if "spread" in given:
+        _check_most("spread", given["spread"])
+    if "inference_ticks" in given:
+        check_between("inference-ticks", given["inference_ticks"], *TICKS)
     given.setdefault("spread", USUAL_SPREAD.get(given.get("distribution", ""), 0.0))
     try:
         config = SimulationConfig(**given, seconds=args.seconds)

@@ -62,6 +62,8 @@ START_TICKS = 0.37
 """Ticks after the first one at which slots and all inference processes begin: not with a tick."""
 TICKS_PER_LOOK = 64
 """Ticks after which memory for the next ticks is reserved, and the rows of these are copied."""
+SHORTEST_S = 1e-5
+"""Of an inference or an update: as many of them as fill the time are computed, however short."""
 REPEATS = 20
 """Inferences, or updates, whose median time is taken."""
 
@@ -157,17 +159,22 @@ def _times(
     update_s: float | UpdateTime | None,
 ) -> tuple[float, UpdateTime]:
     """Seconds of an inference without injected latency, and of updates: given, or measured."""
+    injected_s = config.inference.injected_latency_ms / 1e3
     if inference_s is None:
-        injected = config.inference.injected_latency_ms > 0.0
-        inference_s = 0.0 if injected else _forward_s(config, blueprint)
+        inference_s = 0.0 if injected_s else _forward_s(config, blueprint)
+    _check_length("an inference", max(inference_s, injected_s))
     if update_s is None:
         update_s = _update_s(config, blueprint) if config.learning.processes else 1.0
     if not callable(update_s):
-        if not 0.0 < update_s < float("inf"):
-            raise UserError(f"seconds of an update = {update_s:g}: must be above 0")
+        _check_length("an update", update_s)
         constant = update_s
         return inference_s, lambda size: constant
     return inference_s, update_s
+
+
+def _check_length(what: str, seconds: float) -> None:
+    if not SHORTEST_S <= seconds < float("inf"):
+        raise UserError(f"seconds of {what} = {seconds:g}: must be at least {SHORTEST_S:g}")
 
 
 def _forward_s(config: Config, blueprint: Blueprint) -> float:

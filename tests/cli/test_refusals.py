@@ -68,8 +68,8 @@ REFUSED = [
     ("simulate --algorithm magic", "algorithm: 'magic'"),
     ("simulate --distribution flat", "distribution: 'flat'"),
     ("simulate --processes 0", "processes: must be 1 to 1024, not 0"),
-    ("simulate --inference-ticks 0", "inference_ticks"),
-    ("simulate --inference-ticks nan", "--inference-ticks nan: must be a number, at most 100000"),
+    *((f"simulate --inference-ticks {each}", f"--inference-ticks {each}: must be 0.01 to 100000")
+      for each in ("0", "nan", "1e-300", "200000")),
     ("simulate --inference-ticks inf", "--inference-ticks inf"),
     ("simulate --seconds -1", "seconds"),
     ("simulate --seconds 1e12", "--seconds 1e+12"),
@@ -82,6 +82,10 @@ REFUSED = [
     ("simulate --env CartPole-v1 --seconds 0", "--seconds 0: must be above 0"),
     ("simulate --env CartPole-v1 --seconds nan", "--seconds nan: must be a number, at most 86400"),
     ("simulate --env CartPole-v1 --update-ms 0", "--update-ms 0: must be above 0, at most 3600000"),
+    *((f"simulate --env CartPole-v1 {each}", "must be at least 1e-05") for each in (
+        "--inference-ms 0.001 --set inference.algorithm=maximum-time", "--update-ms 1e-9",
+        "--set inference.injected_latency_ms=1e-9",
+    )),
     ("simulate --env CartPole-v1 --policy absent", "absent: no such checkpoint"),
     (f"simulate --env CartPole-v1 --seconds 1 --save {ROM}/x", f"--save {ROM}/x: Not a dir"),
     ("simulate --env CartPole-v1 --policy x --save y", "--save: a checkpoint that plays learns"),
