@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
+from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.doctor_machine import CHECKS, jitter, state_directory
 from rtagent.cli.doctor_remote import remote_policy
 from rtagent.cli.doctor_wake_up import cpu_sleep, wake_ups
@@ -30,6 +31,7 @@ EXIT_BAD = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seconds_option(parser, 10.0, "how long to measure the jitter")
     add_config_options(parser, "the default limits of the state directory, no remote policy")
+    add_state_dir_option(parser)
     add_json_option(parser)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, quoted
 from rtagent.errors import UserError
 
 LONGEST_S = 3600.0
@@ -81,10 +82,17 @@ def check_between(option: str, value: float, least: float, most: float, unit: st
         raise UserError(f"--{option} {value:.12g}: must be {least:g} to {most:.12g}{unit}")
 
 
-def config_of(args: argparse.Namespace) -> Config:
+def config_of(args: argparse.Namespace, given: Iterable[str] = ()) -> Config:
     """The configuration that the options name.
+
+    Args:
+        args: with those of `add_config_options`, and perhaps `state_dir`, the strongest source.
+        given: what other options say, as `SECTION.KEY=VALUE`; stronger than `--set`.
 
     Raises:
         UserError: a setting is not acceptable.
     """
-    return load_config(args.config, args.overrides)
+    state_dir = getattr(args, "state_dir", None)
+    # Quoted, so that it is a path even where it reads as a number or a date.
+    own = [] if state_dir is None else [f"run.state_dir={quoted(str(state_dir))}"]
+    return load_config(args.config, [*args.overrides, *given, *own])

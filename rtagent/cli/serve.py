@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rtagent.cli.options import add_config_options
+from rtagent.cli.options import add_config_options, config_of
 from rtagent.cli.stop_signal import stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_sources import load_config, quoted
+from rtagent.config_sources import quoted
 from rtagent.errors import UserError
 from rtagent.logs.log_format import FORMATS, log_to_stderr
 from rtagent.processes.scheduling import spare_or_sacrifice
@@ -95,11 +95,10 @@ def _configured(args: argparse.Namespace) -> Config:
         "service.host": None if args.host is None else quoted(args.host),
         "service.port": args.port,
         "service.insecure": "true" if args.insecure else None,
-        "run.state_dir": None if args.state_dir is None else quoted(str(args.state_dir)),
         "run.realtime": args.realtime,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return load_config(args.config, [*args.overrides, *given])
+    return config_of(args, given)
 
 
 def _supervise(

@@ -13,12 +13,11 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from rtagent.cli.options import add_config_options, add_json_option, check_seconds
+from rtagent.cli.options import add_config_options, add_json_option, check_seconds, config_of
 from rtagent.cli.output import known, own_stdout, plain_table, report, spinner, stderr, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
-from rtagent.config_sources import load_config, quoted
 from rtagent.errors import UserError
 from rtagent.runtime import Runtime
 from rtagent.storage import checkpoint
@@ -126,10 +125,7 @@ def goal_of(args: argparse.Namespace) -> Goal:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    # Quoted, so that it is a path even where it reads as a number or a date.
-    given = args.state_dir
-    state_dir = [] if given is None else [f"run.state_dir={quoted(str(given))}"]
-    config = load_config(args.config, [*args.overrides, *state_dir])
+    config = config_of(args)
     if not config.learning.processes:
         raise UserError("learning.processes = 0: nothing would learn")
     if not config.run.tensorboard:

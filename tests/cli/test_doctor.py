@@ -50,6 +50,15 @@ def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPat
         assert part in " ".join(done.out.split())
 
 
+def test_the_state_directory_may_be_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", ())
+    monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
+    done = run("doctor", "--state-dir", str(tmp_path / "007"), "--set", "run.keep_runs=7")
+    assert f"{tmp_path / '007'}: runs 0 of 7" in done.out, done.err
+
+
 def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
