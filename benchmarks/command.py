@@ -8,10 +8,14 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from rtagent.cli import Parser
+from rtagent.cli import EXIT_USER_ERROR, Parser
 from rtagent.cli.output import print_json
+from rtagent.errors import UserError
+from rtagent.logs.printable import printable
+from rtagent.processes.interrupts import EXIT_INTERRUPTED
 
 Result = Mapping[str, Any]
 
@@ -19,8 +23,10 @@ Result = Mapping[str, Any]
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """A parser that takes `--json`, described by the first line of a text.
 
-    A number has to be above 0, unless the type of its option is `from_zero`.
+    A number has to be above 0, unless the type of its option is `from_zero`. From now on a mistake
+    of the user ends the program in one line, and Ctrl-C without any.
     """
+    sys.excepthook = _end
     parser = Parser(
         f"rtagent bench {Path(sys.argv[0]).stem}", description=(description or "").splitlines()[0]
     )
@@ -28,6 +34,15 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     parser.register("type", float, partial(_above_zero, float))
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, UserError):
+        print(f"rtagent: {printable(str(error))}", file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR)
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(EXIT_INTERRUPTED)
+    sys.__excepthook__(kind, error, trace)
 
 
 def _above_zero(kind: Callable[[str], float], text: str) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +46,15 @@ def test_numbers_within_their_bounds_are_taken(monkeypatch: pytest.MonkeyPatch) 
 def test_a_figure_that_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     report({"latency_ms": [1.0, float("inf")], "passed": True}, True, print)
     assert json.loads(capsys.readouterr().out) == {"latency_ms": [1.0, None], "passed": True}
+
+
+@pytest.mark.parametrize(("error", "code", "said"), [
+    ("UserError('no such file')", 2, "rtagent: no such file\n"), ("KeyboardInterrupt", 130, ""),
+])
+def test_a_mistake_and_ctrl_c_end_without_a_traceback(error: str, code: int, said: str) -> None:
+    program = (
+        "from benchmarks.command import command_line; from rtagent.errors import UserError; "
+        f"command_line('A.'); raise {error}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
