@@ -227,14 +227,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.5, help="of a block")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--cache-mb", type=int, default=CACHE_MB, help="of frames at the learner")
-    parser.add_argument("--only", nargs="+", help="only these sides", metavar="NAME")
+    everybody = list(dict.fromkeys([ALONE, *(name for each in claims() for name in each[:2])]))
+    parser.add_argument(
+        "--only", nargs="+", choices=everybody, default=everybody, help="only these sides",
+        metavar="NAME",
+    )
     parser.add_argument("--quick", action="store_true", help="two rounds, blocks of two seconds")
     args = parser.parse_args()
     if args.quick:
         args.rounds, args.seconds = 2, 2.0
-    everybody = dict.fromkeys([ALONE, *(name for each in claims() for name in each[:2])])
-    blocks = measure(args.only or list(everybody), args.sizes, args.rounds, args.seconds,
-                     args.cache_mb)
+    blocks = measure(args.only, args.sizes, args.rounds, args.seconds, args.cache_mb)
     found = report(blocks)
     print_json(found) if args.json else show(found)
     return 0 if all(claim["holds"] for claim in found["claims"]) else 1

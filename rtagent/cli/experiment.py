@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli import bench
-from rtagent.cli.options import add_json_option
+from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import plain_table, report, stderr, stdout
 from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.errors import UserError
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
 
 SHOWN_ROWS = 40
+MOST_SEED = 2**31 - 1
+"""As of `run.seed`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
         bench.list_scripts(args, scripts, "experiment", "what it shows")
         return 0
     bench.find_script(args.name, scripts, "experiment")
-    if args.seeds is not None and min(args.seeds) < 0:
-        raise UserError(f"--seeds {min(args.seeds)}: must not be negative")
+    for seed in args.seeds or ():
+        check_between("seeds", seed, 0, MOST_SEED)
     return _perform(args)
 
 

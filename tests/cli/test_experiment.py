@@ -73,7 +73,8 @@ def test_an_interruption_tells_which_command_goes_on(
 
 @pytest.mark.parametrize(("arguments", "why"), [
     ("dance", "no experiment 'dance'; there are: "),
-    ("interaction-time --seeds -1", "--seeds -1: must not be negative"),
+    *((f"interaction-time --seeds 0 {each}", f"--seeds {each}: must be 0 to 2147483647")
+      for each in ("-1", "2147483648")),
     ("interaction-time --only ticks=7.5", "--only ticks=7.5: no such trial; ticks is one of "),
     ("interaction-time --out /dev/null/x", "/dev/null/x: Not a directory"),
 ])
