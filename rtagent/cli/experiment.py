@@ -13,12 +13,11 @@ from rtagent.cli import bench
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import plain_table, report, stderr, stdout
 from rtagent.cli.stop_signal import interrupted_by_stop_signals
+from rtagent.config import MOST_SEED
 from rtagent.errors import UserError
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
 
 SHOWN_ROWS = 40
-MOST_SEED = 2**31 - 1
-"""As of `run.seed`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rtagent.config.section import MOST_DISK_MB, MOST_PROCESSES, Host, Section
+from rtagent.config.section import MOST_DISK_MB, MOST_PROCESSES, MOST_SEED, Host, Section
 
 
 class ServiceConfig(Section):
@@ -35,7 +35,7 @@ class ServiceConfig(Section):
 class RunConfig(Section):
     """The run as a whole."""
 
-    seed: int = Field(0, ge=0, le=2**31 - 1)
+    seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of everything that is random."""
     state_dir: Path = Path("~/.local/state/rtagent")
     """Token, checkpoints, events of this daemon."""
