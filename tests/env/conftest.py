@@ -1,13 +1,27 @@
 import sys
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 from rtagent.env.gameboy.starfall import Starfall
 
 # `stub_worlds:World-v0` names a module, so the module must be importable.
 sys.path.append(str(Path(__file__).parent))
+
+PICTURE = gym.spaces.Box(0, 255, (96, 128, 3), np.uint8)
+
+
+def wrap(config=None, **kwargs):
+    """An adapter of a stub, and the stub."""
+    import stub_worlds
+
+    world = stub_worlds.World(**kwargs)
+    return Adapter(world, config or EnvConfig()), world
 
 
 @pytest.fixture(scope="session")

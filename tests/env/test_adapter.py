@@ -5,16 +5,10 @@ import stub_worlds
 
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
-from rtagent.env.preprocess import EnvironmentFault
 from rtagent.errors import UserError
+from tests.env.conftest import PICTURE, wrap
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
-PICTURE = Box(0, 255, (96, 128, 3), np.uint8)
-
-
-def wrap(config=None, **kwargs):
-    world = stub_worlds.World(**kwargs)
-    return Adapter(world, config or EnvConfig()), world
 
 
 def refusal(**settings):
@@ -277,110 +271,6 @@ def test_noop_of_a_box_is_zeros_within_the_bounds():
     np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), np.float32("inf"), 1e39, -1e39])
-def test_a_reward_that_is_not_finite_truncates_the_episode_and_is_counted(reward):
-    adapter, world = wrap()
-    adapter.reset()
-    before = adapter.step(0)
-    world.rewards = reward
-    step = adapter.step(0)
-    assert (step.reward, step.terminated, step.truncated) == (0.0, False, True)
-    np.testing.assert_array_equal(step.frame, before.frame)
-    world.rewards = 1.5
-    adapter.reset()
-    assert (adapter.step(0).reward, adapter.faults) == (1.5, 1)
-
-
-def test_an_observation_that_is_not_finite_truncates_the_episode_and_is_counted():
-    adapter, world = wrap()
-    world.shows = np.float32([1, 2, 3])
-    adapter.reset()
-    world.shows[1] = np.nan
-    step = adapter.step(0)
-    np.testing.assert_array_equal(step.frame, [1, 2, 3])
-    assert (step.reward, step.terminated, step.truncated, adapter.faults) == (0.0, False, True, 1)
-    assert adapter.cuts == 1
-
-
-def test_an_episode_that_begins_with_nan_is_begun_again():
-    seeds = []
-
-    class Flaky(stub_worlds.World):
-        def reset(self, *, seed=None, options=None):
-            seeds.append(seed)
-            return np.full(3, np.nan if len(seeds) < 3 else 1.0), {}
-
-    adapter = Adapter(Flaky(), EnvConfig())
-    np.testing.assert_array_equal(adapter.reset(seed=7), np.ones(3))
-    # These faults cut no episode short.
-    assert (seeds, adapter.faults, adapter.cuts) == ([7, None, None], 2, 0)
-
-
-@pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])
-def test_a_reward_that_is_no_number_is_a_fault(reward):
-    adapter, world = wrap()
-    adapter.reset()
-    world.rewards = reward
-    with pytest.raises(EnvironmentFault, match="reward"):
-        adapter.step(0)
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "answer", "told"),
-    [
-        ("step", [0], (np.zeros(3), 0.0, False, {}), "step.. returns 4 values"),
-        ("step", [0], None, "step.. returns a NoneType"),
-        ("reset", [], np.zeros(2), r"reset.. returns a ndarray.* \(observation, info\)"),
-    ],
-)
-def test_an_answer_of_other_parts_than_gymnasiums_is_an_error(method, arguments, answer, told):
-    adapter, world = wrap()
-    setattr(world, method, lambda *_, **__: answer)
-    with pytest.raises(TypeError, match=told):
-        getattr(adapter, method)(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        ((np.zeros(2), False), r"terminated .* of shape \(2,\)"),
-        ((False, np.zeros((2, 1))), r"truncated .* of shape \(2, 1\)"),
-    ],
-)
-def test_an_end_that_is_not_one_bool_is_a_fault(flags, told):
-    adapter, world = wrap()
-    world.step = lambda action: (np.zeros(3), 0.0, *flags, {})
-    with pytest.raises(EnvironmentFault, match=told):
-        adapter.step(0)
-
-
-@pytest.mark.parametrize(
-    ("space", "shown"),
-    [
-        (None, np.array([0.0, np.nan, 0.0])),
-        (None, np.zeros(4)),
-        (PICTURE, np.zeros((96, 128), np.uint8)),
-        (PICTURE, np.zeros((96, 128, 3), np.float32)),
-        (Box(0.0, 1.0, (20, 20, 3)), np.zeros((20, 20, 3), np.uint8)),
-        (Box(0.0, 1.0, (20, 20, 3)), np.full((20, 20, 3), np.nan)),
-        (Dict({"a": Discrete(2), "b": Discrete(2)}), {"a": 1}),
-        (gym.spaces.Tuple([Discrete(2), Discrete(2)]), (1,)),
-        (Discrete(3), 3),
-        (Dict({"image": PICTURE}), {}),
-        (Dict({"image": PICTURE}), None),
-        (Discrete(3), None),
-        (Discrete(3), float("inf")),
-        (None, [1.0, 2.0, "x"]),
-        (None, [[1.0], [2.0, 3.0]]),
-    ],
-)
-def test_an_observation_outside_its_space_is_a_fault(space, shown):
-    adapter, world = wrap(observations=space)
-    world._see = lambda: shown
-    with pytest.raises(EnvironmentFault, match="environment"):
-        adapter.reset()
-
-
 @pytest.mark.parametrize("name", ["stub_worlds:stub/World-v0", "stub_worlds:World"])
 def test_a_module_names_an_id_or_a_class_that_nobody_registered(name):
     assert open_environment(EnvConfig(id=name, kwargs={"fps": 33})).rate_hz == 33.0
@@ -414,8 +304,11 @@ def test_what_cannot_be_built_is_one_line():
 
 
 def test_what_cannot_be_used_is_closed_and_named():
-    line = refusal(id="stub/World-v0", kwargs={"observations": gym.spaces.Text(3)})
+    closed = []
+    kwargs = {"observations": gym.spaces.Text(3), "close": lambda: closed.append(True)}
+    line = refusal(id="stub/World-v0", kwargs=kwargs)
     assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
+    assert closed == [True]
 
 
 def test_an_environment_whose_own_code_raises_is_closed():
