@@ -11,8 +11,8 @@ In three ways, by `how`:
                 applied in turn
     injected    whole daemons on the wall clock, whose inferences are padded to the time shown
     network     the time of a ResNet of that width, measured here; then its daemon with 1, 2, ...
-                real processes, as many as the cores carry (None: more than these), and the number
-                simulated for the measured time
+                real processes, as many as the cores carry (None if these are too few), and the
+                number simulated for the measured time
 """
 
 from __future__ import annotations

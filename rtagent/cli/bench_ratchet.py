@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rtagent.cli.output import plain_table, print_json, stdout
+from rtagent.cli.output import known, plain_table, print_json, stdout
 from rtagent.errors import UserError
 
 ROUNDS = 3
@@ -88,7 +88,7 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
         1 if a figure has fallen by more than its noise, else 0.
 
     Raises:
-        UserError: there is no record of that benchmark.
+        UserError: there is no record of that benchmark, or nothing to write.
     """
     records = read(path)
     chosen = [each for each in records if name in (None, each.benchmark)]
@@ -100,6 +100,8 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
     medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
     _show(chosen, medians, as_json=args.json)
     if args.write:
+        if math.isnan(sum(map(sum, rounds))):
+            raise UserError("bench --write: a figure is unknown, so nothing is written")
         new = {
             each.figure: each.measured(values, load)
             for each, *values in zip(chosen, *rounds, strict=True)
@@ -135,7 +137,7 @@ def _show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) 
         return
     stdout().print(plain_table("figure", "better", "committed", "noise", "now", "", rows=(
         (each.figure, each.better, "not yet" if each.value is None else f"{each.value:.3g}",
-         f"{max(each.noise, each.least_noise):.2g}", f"{now:.3g}",
+         f"{max(each.noise, each.least_noise):.2g}", known(now, "{:.3g}"),
          "holds" if each.holds(now) else "LOST")
         for each, now in zip(records, values, strict=True)
     )))

@@ -14,6 +14,8 @@ and none comes twice; a learner without any tick is sent all that the ring holds
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from rtagent.cluster.message import pack
@@ -57,7 +59,7 @@ class ForwardingNode(Node):
 
     def make(self, count: int, settings: Settings) -> Sent | None:
         first = max(self._next, self._oldest)
-        self._count_lost(np.arange(self._next, first))
+        self._count_lost(range(self._next, first))
         self._next = first
         stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
@@ -79,9 +81,9 @@ class ForwardingNode(Node):
         block = pack({**self._values(settings), **values}, arrays)
         return self._keep(Sent(self._next_seq, block))
 
-    def _count_lost(self, numbers: Ints) -> None:
-        """Count ticks (n,) that are lost; those that an earlier session has missed count once."""
-        new = numbers[numbers >= self.counts.lost_until]
+    def _count_lost(self, numbers: Ints | range) -> None:
+        """Count lost ticks, in order; those that an earlier session has missed count once."""
+        new = numbers[bisect_left(numbers, self.counts.lost_until) :]
         if len(new):
             self.counts.lost += len(new)
             self.counts.lost_until = int(new[-1]) + 1

@@ -184,7 +184,7 @@ class Config(Section):
             section, key = name.split(".")
             given = getattr(getattr(self, section), key)
             if given not in values:
-                # A file has no None: what is not set is not written.
+                # A file cannot hold None; what is not set is not written.
                 use = " or ".join(_written(value) for value in values if value is not None)
                 remedy = f"use {use}" if use else "leave it out"
                 raise ValueError(f"{name} = {_written(given)} does not fit {setting}; {remedy}")

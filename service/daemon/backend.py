@@ -61,7 +61,8 @@ class Backend:
         return self._world.control.desired.config.model_dump(mode="json")
 
     def screen(self) -> Picture | None:
-        """The newest frame as a picture, or a plot of the last observations; None: no frame yet."""
+        """The newest frame as a picture, or a plot of the last observations. If None, there is no
+        frame yet."""
         frames = self._world.frames
         frame = frames.frame(frames.newest)
         if frame is None:

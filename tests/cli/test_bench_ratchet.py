@@ -82,6 +82,19 @@ def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
     assert new == NEW, "the others stay"
 
 
+def test_an_unknown_figure_is_a_loss_and_is_not_written(
+    run: Run, measured: dict[str, Any], tmp_path: Path
+) -> None:
+    measured["fast"]["cases"][0]["ratio"] = None
+    done = run("bench", "--check", "fast")
+    assert done.code == 1
+    assert "unknown  LOST" in done.out
+    done = run("bench", "--check", "--write", "fast")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "a figure is unknown, so nothing is written" in done.err
+    assert bench_ratchet.read(tmp_path / bench.RATCHET) == [RATIO, LATE, NEW]
+
+
 @pytest.mark.usefixtures("measured")
 def test_refusals(refused: Refused) -> None:
     assert "fast, other" in refused("bench", "--check", "nothing")
