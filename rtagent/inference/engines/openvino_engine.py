@@ -10,6 +10,7 @@ Everything else is computed in bfloat16 where the processor has it; answers are 
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class OpenVino:
 
         weights = network.weights()
         example = (network.example, *weights)
+        root = logging.getLogger()
+        level, filters = root.level, list(root.filters)
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -65,6 +68,9 @@ class OpenVino:
                     traced, example_input=example, input=[tuple(each.shape) for each in example]
                 )
         except Exception as error:
+            # OpenVINO leaves loggers as it needs them where it fails: no warning would be heard.
+            root.setLevel(level)
+            root.filters[:] = filters
             raise Unsupported(_reason(error)) from error
         if len(model.inputs) != len(example):
             raise Unsupported("some weights have no part in the answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gymnasium
@@ -92,7 +93,7 @@ def test_a_picture_may_be_brighter_than_any_that_int8_was_prepared_with() -> Non
     np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
 
 
-def test_it_says_which_operator_it_has_not(engine: Engine) -> None:
+def test_it_says_which_operator_it_has_not(engine: Engine, caplog: Any) -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -104,3 +105,5 @@ def test_it_says_which_operator_it_has_not(engine: Engine) -> None:
     network = Traceable(Odd(), np.zeros((1, 6), np.float32), None)
     with pytest.raises(Unsupported, match="aten::special_bessel_j0"):
         engine.template(network)
+    logging.getLogger("rtagent").warning("what follows is still heard")
+    assert caplog.messages == ["what follows is still heard"]
