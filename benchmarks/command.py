@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -12,7 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from rtagent.cli import EXIT_USER_ERROR, Parser
+from rtagent.cli.options import PICTURES
 from rtagent.cli.output import print_json
+from rtagent.cli.stop_signal import stop_signals
 from rtagent.errors import UserError
 from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
@@ -24,9 +28,11 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     """A parser that takes `--json`, described by the first line of a text.
 
     A number has to be above 0, unless the type of its option is `from_zero`. From now on a mistake
-    of the user ends the program in one line, and Ctrl-C without any.
+    of the user ends the program in one line, and a signal without any.
     """
     sys.excepthook = _end
+    for number in stop_signals():
+        signal.signal(number, signal.default_int_handler)
     parser = Parser(
         f"rtagent bench {Path(sys.argv[0]).stem}", description=(description or "").splitlines()[0]
     )
@@ -57,6 +63,21 @@ def from_zero(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number, 0 or more")
     return int(text)
+
+
+def new_file(text: str) -> Path:
+    """The type of an option that names a file to be written at the end."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: cannot be written")
+    return path
+
+
+def new_picture(text: str) -> Path:
+    """The type of an option that names a picture to be drawn at the end."""
+    if not text.endswith(PICTURES):
+        raise argparse.ArgumentTypeError(f"{text}: the name must end in {', '.join(PICTURES)}")
+    return new_file(text)
 
 
 def add_names(parser: argparse.ArgumentParser, metavar: str, names: Collection[str]) -> None:

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, new_picture
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.staggering.arbiter import Source
@@ -152,7 +152,7 @@ def main() -> int:
     """Measure, print, draw; exit code 1 if a tick had no action of the policy."""
     parser = command_line(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer updates, shorter runs")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw ten seconds")
+    parser.add_argument("--picture", type=new_picture, metavar="FILE", help="draw ten seconds")
     args = parser.parse_args()
     try:
         from benchmarks.acting import tiny_lerobot

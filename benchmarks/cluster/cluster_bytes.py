@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.progress import track
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, new_file, new_picture
 from benchmarks.worlds.pattern_world import PatternWorld
 from benchmarks.worlds.shapes import blueprint
 from rtagent.cli.output import plain_table, print_json, stderr, stdout
@@ -216,8 +216,8 @@ def main() -> int:
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.2, 0.5, 1, 1.52, 2, 5, 10])
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--capacity", type=int, default=8192)
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--picture", type=new_picture)
+    parser.add_argument("--csv", type=new_file)
     args = parser.parse_args()
     lines = measure(sorted(args.alpha), args.batches, args.capacity)
     claims = verdict(lines)

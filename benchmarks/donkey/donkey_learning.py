@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 import rtagent
-from benchmarks.command import command_line, from_zero
+from benchmarks.command import command_line, from_zero, new_file, new_picture
 from benchmarks.comparison import side_by_side
 from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
@@ -331,8 +331,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=from_zero, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="seeds side by side")
     parser.add_argument("--drives", type=int, default=5, help="of each policy")
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--save", type=Path, help="every episode and every line, as JSON")
+    parser.add_argument("--picture", type=new_picture)
+    parser.add_argument("--save", type=new_file, help="every episode and every line, as JSON")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)

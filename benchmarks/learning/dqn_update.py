@@ -27,7 +27,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, new_picture
 from benchmarks.learning.dqn_curves import GAMES, draw, learn, report_learning
 from benchmarks.learning.dqn_sides import SIDES, DaemonUpdate, NaiveUpdate, as_floats, random_batch
 from rtagent.cli.output import print_json
@@ -167,7 +166,7 @@ def main() -> int:
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=list(GAMES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ticks", type=int, help="per seed (default: those of the game)")
-    parser.add_argument("--picture", type=Path, metavar="FILE")
+    parser.add_argument("--picture", type=new_picture, metavar="FILE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if not options.learning:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.command import command_line
+from benchmarks.command import command_line, new_picture
 from benchmarks.learning import ap_drl
 from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case (default 4)")
     parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")
-    parser.add_argument("--picture", type=Path, help="draw the plan of the newest case as a PNG")
+    parser.add_argument("--picture", type=new_picture, help="draw the plan of the newest case")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     clock = MonotonicClock()

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rtagent.cli import bench_ratchet
 from rtagent.cli.options import add_json_option
@@ -50,8 +50,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     path = find_script(args.name, scripts, "benchmark")
     options = ["--json"] if args.json and "--json" not in args.rest else []
-    command = [sys.executable, str(path), *options, *args.rest]
-    return subprocess.run(command, env=_environ(), check=False).returncode
+    return _become([sys.executable, str(path), *options, *args.rest])
+
+
+def _become(command: list[str]) -> NoReturn:
+    """Go on as the benchmark: a signal that ends this process ends what it has started, too."""
+    os.execve(command[0], command, _environ())
 
 
 def _measure(name: str, arguments: tuple[str, ...]) -> Any:

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
-from benchmarks.command import command_line, from_zero, report
+from benchmarks.command import command_line, from_zero, new_file, new_picture, report
 
 
 @pytest.mark.parametrize("wrong", [
     ["--nothing"], ["--seconds", "x"], ["--seconds", "-1"], ["--seconds", "0"],
     ["--seconds", "nan"], ["--seconds", "inf"], ["--rounds", "0"], ["--rounds", "1.5"],
-    ["--seed=-1"], ["--seed", "x"],
+    ["--seed=-1"], ["--seed", "x"], ["--save", "/nowhere/file"], ["--save", "/tmp"],
+    ["--picture", "/nowhere/picture.png"], ["--picture", "picture.txt"],
 ])
 def test_bad_input_is_one_line_that_names_the_command(
     wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -24,6 +25,8 @@ def test_bad_input_is_one_line_that_names_the_command(
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, nargs="+")
     parser.add_argument("--seed", type=from_zero)
+    parser.add_argument("--save", type=new_file)
+    parser.add_argument("--picture", type=new_picture)
     with pytest.raises(SystemExit) as ended:
         parser.parse_args()
     assert ended.value.code == 2
@@ -48,13 +51,14 @@ def test_a_figure_that_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out) == {"latency_ms": [1.0, None], "passed": True}
 
 
-@pytest.mark.parametrize(("error", "code", "said"), [
-    ("UserError('no such file')", 2, "rtagent: no such file\n"), ("KeyboardInterrupt", 130, ""),
+@pytest.mark.parametrize(("end", "code", "said"), [
+    ("raise UserError('no such file')", 2, "rtagent: no such file\n"),
+    ("raise KeyboardInterrupt", 130, ""), ("signal.raise_signal(signal.SIGTERM)", 130, ""),
 ])
-def test_a_mistake_and_ctrl_c_end_without_a_traceback(error: str, code: int, said: str) -> None:
+def test_a_mistake_and_a_signal_end_without_a_traceback(end: str, code: int, said: str) -> None:
     program = (
-        "from benchmarks.command import command_line; from rtagent.errors import UserError; "
-        f"command_line('A.'); raise {error}"
+        "import signal; from benchmarks.command import command_line; "
+        f"from rtagent.errors import UserError; command_line('A.'); {end}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,17 @@ def test_lists_the_scripts(run: Run) -> None:
     (("--json", "echo"), "['--json']"),
     (("echo", "--ticks", "3"), "['--ticks', '3']"),
 ])
-def test_runs_one(
-    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], passed: str
+def test_becomes_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], passed: str,
 ) -> None:
-    assert main(["bench", *arguments]) == 3
+    def become(path: str, command: list[str], environ: dict[str, str]) -> None:
+        raise SystemExit(subprocess.run(command, executable=path, env=environ).returncode)
+
+    monkeypatch.setattr("os.execve", become)
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *arguments])
+    assert ended.value.code == 3
     assert capfd.readouterr().out.strip().endswith(passed)
 
 
