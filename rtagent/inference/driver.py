@@ -226,6 +226,11 @@ class Driver:
 
     def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
         """Keep the answer to a frame as the chunk, and choose its first action."""
+        found, wanted = answer.shape[-1], self._explorer.outputs
+        if found != wanted:
+            # An action that there is not would end the environment's process instead of this one.
+            told = f"the network answered {found} numbers, not {wanted}, to frame {number}"
+            raise ValueError(told)
         # A sum is finite only where all its terms are, and a largest number only where none is nan.
         # Two actions that a policy masks by the least number of float32 have no sum of that type.
         numbers = answer.max(axis=-1) if self._explorer.excludes else answer

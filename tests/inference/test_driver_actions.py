@@ -140,6 +140,18 @@ def test_a_policy_may_exclude_actions(bench: Bench) -> None:
             bench.follow(Infer(11))
 
 
+@pytest.mark.parametrize("shape", [(PARAMETERS + 1,), (PARAMETERS - 1,), (4, PARAMETERS + 1), (0,)])
+def test_an_answer_with_another_number_of_actions_reaches_no_world(
+    bench: Bench, shape: tuple[int, ...]
+) -> None:
+    """As a network may give one later than when it is tried."""
+    bench.show(0)
+    bench.policy.answers = np.zeros(shape, np.float32)
+    with pytest.raises(ValueError, match=rf"answered {shape[-1]} numbers, not 3, to frame 0"):
+        bench.follow(Infer(0), Deposit(1, 0))
+    assert list(bench.slots.at(1)) == []
+
+
 def test_several_actions_may_have_the_least_number_there_is(bench: Bench) -> None:
     bench.configure(epsilon_end=0.0)
     bench.show(0)
