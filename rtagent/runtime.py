@@ -17,6 +17,7 @@ from rtagent.supervisor.children import LAST_CHECKPOINT_S
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry.stats import StatsReader
+from rtagent.telemetry.verdicts import health
 
 POLL_S = 0.02
 STOP_LIMIT_S = 15.0 + LAST_CHECKPOINT_S
@@ -37,7 +38,8 @@ class Runtime:
 
     Raises:
         UserError: on entry, if the state directory is not free or cannot be used; from every
-            method, if the run has not begun, has ended, or could not be started as configured.
+            method, if the run has not begun, has ended, or could not be started as configured; on
+            exit, if it could not and no method has said so.
         TimeoutError: on exit, if the run does not end.
     """
 
@@ -45,6 +47,7 @@ class Runtime:
         self._config = config
         self._clock = MonotonicClock()
         self._error: BaseException | None = None
+        self._told = False
         self._reader: StatsReader | None = None
         # A reader keeps what it has seen, so only one thread at a time may use it.
         self._reading = threading.Lock()
@@ -76,6 +79,8 @@ class Runtime:
                 f"the run has not ended after {limit_s:.0f} s; it still holds "
                 f"{self._config.state_dir}"
             )
+        if error is None and not self._told:
+            self._raise_error()
 
     def _supervise(self, supervisor: Supervisor, state_dir: StateDir) -> None:
         try:
@@ -99,8 +104,14 @@ class Runtime:
         deadline = self._clock.now() + timeout
         while not self._acting():
             if self._clock.now() > deadline:
-                raise TimeoutError(f"not ready after {timeout:.0f} s: {self.status()}")
+                raise TimeoutError(f"not ready after {timeout:.0f} s: {self._what_lacks()}")
             self._clock.sleep_until(self._clock.now() + POLL_S)
+
+    def _what_lacks(self) -> str:
+        told = health(self.status())
+        if told.level == "good":
+            return "every process runs, but not every inference process has acted"
+        return f"{told.headline}: {told.detail}"
 
     def wait(self, *, updates: int | None = None, seconds: float | None = None) -> dict[str, Any]:
         """Wait until so many updates have been applied or so many seconds have passed.
@@ -225,8 +236,12 @@ class Runtime:
         if supervisor.ended:
             # Its thread may still set the error.
             thread.join(STOP_LIMIT_S)
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         if supervisor.ended:
             raise UserError("the run has ended: ask for figures inside its `with` block")
         return supervisor
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            self._told = True
+            raise self._error

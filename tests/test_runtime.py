@@ -279,6 +279,37 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
         pass
 
 
+def test_a_run_that_cannot_start_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Supervisor) -> None:
+        raise UserError("no such world")
+
+    monkeypatch.setattr(Supervisor, "run", refuse)
+    config = load_config(overrides=[f"run.state_dir={tmp_path}"])
+    with pytest.raises(UserError, match="no such world"), Runtime(config):
+        pass
+    with Runtime(config) as runtime, pytest.raises(UserError, match="no such world"):
+        runtime.wait_ready()
+    with pytest.raises(ZeroDivisionError), Runtime(config):
+        1 / 0  # noqa: B018
+
+
+def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    monkeypatch.setattr(runtime, "_acting", lambda: False)
+    error = "Traceback (most recent call last):\n  ...\nRuntimeError: no robot"
+    status: dict[str, Any] = {"roles": [{"name": "environment", "state": "failed"}]}
+    monkeypatch.setattr(runtime, "status", lambda: status)
+    status["roles"][0]["last_error"] = error
+    with pytest.raises(TimeoutError) as late:
+        runtime.wait_ready(0.0)
+    assert str(late.value) == "not ready after 0 s: environment has failed: RuntimeError: no robot"
+    status["roles"][0]["state"] = "running"
+    with pytest.raises(TimeoutError, match="not every inference process has acted"):
+        runtime.wait_ready(0.0)
+
+
 class OneAtATime:
     """Figures for one thread at a time; it notices when another comes in."""
 
