@@ -171,7 +171,7 @@ class InferenceRecord(WorkerRecord):
         engine: that acts, by its place in `engine_models.ENGINES`.
         precision: of the engine, by its place in `engine_models.PRECISIONS`.
         agreement: of its model with torch, see `ModelInfo`.
-        connected: whether there is a connection to a policy server.
+        connected: whether there is a connection to a policy server, and it has answered.
         round_trip_ns: of a question to the server, without the server's own time; smoothed, as are
             `queue_ns` and `compute_ns`, the parts of the server's time.
         in_flight: questions that are not answered yet.

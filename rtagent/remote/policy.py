@@ -271,7 +271,6 @@ class RemotePolicy:
                 self._give_up(error, REFUSED_PAUSE_S)
             except LostError as error:
                 self._give_up(error)
-        self._record.connected = 1
 
     def _close_other(self) -> None:
         if self._other is not None:
@@ -298,6 +297,8 @@ class RemotePolicy:
 
     def _write_figures(self) -> None:
         record, usual = self._record, self._usual
+        # Not before: a server that hangs still takes connections.
+        record.connected = 1
         record.round_trip_ns = round(usual.network_s * NANO)
         record.queue_ns = round(usual.queue_s * NANO)
         record.compute_ns = round(usual.compute_s * NANO)

@@ -143,6 +143,7 @@ class Bench:
 def test_a_new_connection_is_no_answer_for_the_world_has_gone_on() -> None:
     bench = Bench()
     assert bench.ask() is None
+    assert bench.record.connected == 0
     np.testing.assert_array_equal(bench.ask(), [0.0, 2.0, 1.0])
     assert bench.record.connected == 1
     assert not bench.policy.answers_actions

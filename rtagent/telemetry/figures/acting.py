@@ -193,7 +193,7 @@ class Remote:
     """
 
     connected: Annotated[bool, Figure(
-        "Whether an inference process is connected to the policy server.", True,
+        "Whether the policy server answers an inference process.", True,
         metric="inference_remote_connected")]
     round_trip_ms: Annotated[float | None, Figure(
         "Time on the network, there and back, packing included.", 60.4, MS,
