@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from rtagent.inference.engines.interface import Answer, Observations, Unsupported
-from rtagent.inference.engines.traceable import Traceable
+from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
 
@@ -39,10 +38,7 @@ class OnnxRuntime:
         weights = network.weights()
         names = [f"weight_{index}" for index in range(len(weights))]
         try:
-            with (
-                torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder
-            ):
-                warnings.simplefilter("ignore")
+            with translating(), tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "policy.onnx"
                 # The exporter that traces takes half a second, the other one 18.
                 torch.onnx.export(

@@ -10,8 +10,6 @@ Everything else is computed in bfloat16 where the processor has it; answers are 
 
 from __future__ import annotations
 
-import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from rtagent.inference.engines.interface import Answer, Observations, Unsupported
-from rtagent.inference.engines.traceable import Traceable
+from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
 from rtagent.policy.factory import line_of
@@ -56,11 +54,8 @@ class OpenVino:
 
         weights = network.weights()
         example = (network.example, *weights)
-        root = logging.getLogger()
-        level, filters = root.level, list(root.filters)
         try:
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with translating():
                 traced = torch.jit.trace(  # type: ignore[no-untyped-call]
                     network, example, check_trace=False
                 )
@@ -68,9 +63,6 @@ class OpenVino:
                     traced, example_input=example, input=[tuple(each.shape) for each in example]
                 )
         except Exception as error:
-            # OpenVINO leaves loggers as it needs them where it fails: no warning would be heard.
-            root.setLevel(level)
-            root.filters[:] = filters
             raise Unsupported(_reason(error)) from error
         if len(model.inputs) != len(example):
             raise Unsupported("some weights have no part in the answer")

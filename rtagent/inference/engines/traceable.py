@@ -6,7 +6,10 @@ An engine translates the function once; the weights of each publication are put 
 from __future__ import annotations
 
 import copy
+import logging
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -69,3 +72,20 @@ class Traceable(nn.Module):
         """Random tensors of the right shapes, with which the network is translated."""
         generator = torch.Generator().manual_seed(0)
         return tuple(torch.randn(shape, generator=generator) for shape in self._shapes)
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Without gradients, warnings, and torch's fused attention, which no engine knows."""
+    root, fused = logging.getLogger(), torch.backends.mha.get_fastpath_enabled()
+    level, filters = root.level, list(root.filters)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        # OpenVINO leaves loggers as it needs them where it fails: no warning would be heard.
+        root.setLevel(level)
+        root.filters[:] = filters

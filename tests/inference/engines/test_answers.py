@@ -25,6 +25,7 @@ MOTORS = gymnasium.spaces.Box(-2.0, 3.0, (2,), np.float32)
 NETWORKS = {
     "resnet": (PICTURES, ACTIONS, PLAIN),
     "mlp": (VECTORS, ACTIONS, Head(dueling=True, support=Support(11, -1.0, 1.0))),
+    "transformer": (gymnasium.spaces.Box(-1.0, 1.0, (4, 6), np.float32), ACTIONS, PLAIN),
     "actor": (VECTORS, MOTORS, ActionHead((-2.0, -2.0), (3.0, 3.0))),
 }
 
