@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rtagent.config import LEARNING_PRECISIONS
@@ -64,9 +65,7 @@ class AgreedPrecision:
         """Measure which precision is the fastest, and choose it for all learners."""
         learning = self._context.desired.learning
         measured = self._update.measure_precisions(
-            # Batch normalization refuses a batch of one.
-            lambda count: blank(self._context.blueprint, learning, max(2, count)), size,
-            self._context.beat,
+            partial(blank, self._context.blueprint, learning), size, self._context.beat,
         )
         self._update.state.precision.chosen = 1 + LEARNING_PRECISIONS.index(measured.chosen)
         milliseconds = {each: round(1e3 * s, 3) for each, s in measured.seconds.items()}

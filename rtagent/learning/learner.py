@@ -222,8 +222,7 @@ class Learner:
 
     def _measure_batch(self, size: int) -> int:
         """The bytes that learning from batches of a size needs, beyond what the process has."""
-        # Batch normalization refuses a batch of one; two need no less memory.
-        batch = blank(self._context.blueprint, self._learning, max(2, size))
+        batch = blank(self._context.blueprint, self._learning, size)
         self._context.beat()
         self._update.compute(batch, 0, whole=True)
         peak = measure_peak(lambda: self._update.compute(batch, 0, whole=True))

@@ -117,6 +117,10 @@ class SharedUpdate:
             self._optimizer = DeviceOptimizer(*given, device)
         else:
             self._optimizer = HostOptimizer(*given)
+        self._normalizing = [
+            each for network in (algorithm.network, algorithm.target) for each in network.modules()
+            if isinstance(each, nn.modules.batchnorm._BatchNorm)
+        ]
         self._graphed: GraphedCompute | None = None
         if device.device.type == "cuda":
             self._graphed = GraphedCompute(
@@ -197,6 +201,9 @@ class SharedUpdate:
         acting, algorithm = whole or self.whole, self.algorithm
         scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
         algorithm.loss_scale = 1.0 if scale is None else scale.value
+        for each in self._normalizing:
+            # It refuses a batch of one, which has no spread, unless it uses its averages.
+            each.train(len(batch.observations) > 1)
         batch = self._device.send(batch)
         if self._graphed is None:
             numbers, errors = self._compute_gradient(batch, acting)

@@ -39,14 +39,15 @@ def normalized(observations: Any, actions: Any) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("precision", ["float32", "auto"])
+@pytest.mark.parametrize("size", [1, 4])
 def test_a_network_that_normalizes_batches_learns(
-    precision: str, start: Start, monkeypatch: pytest.MonkeyPatch
+    size: int, precision: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot compute a batch of one."""
+    """By itself it cannot compute a batch of one."""
     monkeypatch.setitem(SETTINGS, "policy", {"factory": f"{__name__}:normalized"})
-    run = start(precision=precision)
+    run = start(precision=precision, batch_size=size)
     run.learn(12)
-    assert run.record.samples_consumed == 12 * 4
+    assert run.record.samples_consumed == 12 * size
 
 
 def test_memory_of_large_batches_is_given_back_after_they_have_shrunk(

@@ -27,7 +27,7 @@ from rtagent.policy.heads import of_actions
 from rtagent.policy.inputs import Inputs
 
 PASS = 256
-"""States in one forward pass over a rollout."""
+"""Most states in one forward pass over a rollout."""
 
 
 class PolicyGradient(Algorithm):
@@ -86,7 +86,9 @@ class PolicyGradient(Algorithm):
         return loss.detach(), errors.detach().abs()
 
     def _in_passes(self, module: torch.nn.Module, inputs: Inputs) -> Tensor:
-        parts = zip(*(torch.split(each, PASS) for each in inputs), strict=True)
+        # Parts of one length: batch normalization refuses a last one of one state.
+        count = -(-len(inputs[0]) // PASS)
+        parts = zip(*(torch.tensor_split(each, count) for each in inputs), strict=True)
         return torch.cat([
             module(*(each.to(self.device) for each in part)).float() for part in parts
         ])

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning.algorithms import policy_gradient
 from rtagent.learning.algorithms.a2c import A2C, advantage_loss
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.algorithms.ppo import PPO, clipped_loss
@@ -197,6 +198,16 @@ def test_an_epoch_has_every_decision_once() -> None:
 def test_how_long_a_rollout_is() -> None:
     assert make("ppo", rollout=64).rollout_length(16) == 64
     assert make("a2c", rollout=64).rollout_length(16) == 16
+
+
+def test_no_pass_over_a_rollout_has_a_single_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch normalization refuses it."""
+    monkeypatch.setattr(policy_gradient, "PASS", T - 1)
+    made, sizes = make("ppo"), []
+    played = rollout(made, 5)
+    made.network.actor.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    made.prepare(played)
+    assert sizes == [T // 2, T // 2]
 
 
 @BOTH
