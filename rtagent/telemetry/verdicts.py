@@ -106,8 +106,10 @@ def learning(stats: Stats) -> Verdict:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates or stats.learning.loss is None:
         since = "since the start" if stats.learning.updates else "so far"
-        waits = "a learner needs data first, and a core that nobody else needs"
-        return Verdict("none", "Not learning yet", f"No update {since}: {waits}; {returned}")
+        hindrance = _hindrance(stats)
+        waits = hindrance or "a learner needs data first, and a core that nobody else needs"
+        level = "watch" if hindrance else "none"
+        return Verdict(level, "Not learning yet", f"No update {since}: {waits}; {returned}")
     starting = any(each.state == "starting" for each in stats.learning.workers)
     # For the first second a learner has no rate.
     if rate is None and (starting or stats.learning.silent == 0):
@@ -133,6 +135,24 @@ def learning(stats: Stats) -> Verdict:
         f"Learning: return {value:.2f} and {direction}",
         f"{change:+.2f} from the older to the newer half of the last {seen} episodes; {pace}",
     )
+
+
+def _hindrance(stats: Stats) -> str | None:
+    """Why there may be nothing to learn from, however long a learner waits; None: nothing is known.
+    """
+    length, delay = stats.episodes.mean_length_100, stats.actions.delay_ticks.mean
+    if length is not None and delay is not None and length <= delay:
+        return (
+            f"episodes of {length:.1f} ticks are over before an action that was computed from one "
+            f"of their frames comes, {delay:.1f} ticks later"
+        )
+    if stats.clock.ticks >= stats.replay.limit:
+        return (
+            f"the replay is full, and what is learned from at once (learning.n_step, rollout, "
+            f"burn_in + sequence) may take more than its {_count(stats.replay.limit)} ticks; or a "
+            "learner has no core"
+        )
+    return None
 
 
 def health(status: Document) -> Verdict:

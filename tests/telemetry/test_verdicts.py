@@ -38,13 +38,15 @@ def status(**changes: Any) -> dict[str, Any]:
 def stats(**changes: Any) -> Stats:
     """Of a run that goes well; keys are `section__name`."""
     found: dict[str, Any] = {
-        "clock": {"rate_hz": 30.0, "target_rate_hz": 30.0, "step_us": {"p50": 400.0}},
+        "clock": {"ticks": 1000, "rate_hz": 30.0, "target_rate_hz": 30.0,
+                  "step_us": {"p50": 400.0}},
         "actions": {"inaction_fraction_window": 0.002, "interaction_ms": {"mean": 33.4},
                     "delay_ticks": {"mean": 2.0}, "disagreement": 0.05},
         "inference": {"ready": 2, "processes": 2},
         "learning": {"processes": 1, "paused": False, "updates": 100, "updates_per_s": 12.0,
                      "loss": 0.5},
-        "episodes": {"count": 62, "mean_return_100": 2.5,
+        "replay": {"limit": 5000},
+        "episodes": {"count": 62, "mean_return_100": 2.5, "mean_length_100": 40.0,
                      "trend": {"direction": "rising", "change": 1.25, "episodes": 62}},
     }
     for path, value in changes.items():
@@ -215,6 +217,16 @@ def test_before_the_first_update_the_verdict_says_what_a_learner_needs() -> None
     assert found.detail.startswith("No update so far: a learner needs data first, and a core that")
     found = learning(stats(learning__loss=None))
     assert found.detail.startswith("No update since the start: a learner needs data first")
+
+
+def test_the_verdict_says_if_there_may_never_be_anything_to_learn_from() -> None:
+    found = learning(stats(learning__updates=0, episodes__mean_length_100=1.0))
+    assert (found.level, found.headline) == ("watch", "Not learning yet")
+    assert "episodes of 1.0 ticks are over before" in found.detail
+    found = learning(stats(learning__updates=0, clock__ticks=5000))
+    assert (found.level, found.headline) == ("watch", "Not learning yet")
+    assert "may take more than its 5000 ticks" in found.detail
+    assert "5000" not in learning(stats(clock__ticks=5000)).detail
 
 
 def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
