@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.errors import UserError
+from rtagent.policy.transformer import plain_attention
 
 FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
 TOLERANCE = 1e-4
@@ -48,7 +49,10 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
     example = _observations(observations, 3)
     write, ask = (_write_torch, _ask_torch) if path.suffix == ".pt2" else (_write_onnx, _ask_onnx)
     try:
-        with _quiet(), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+        with (
+            plain_attention(), _quiet(),
+            tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder,
+        ):
             draft = Path(folder, path.name)
             write(module, example, draft, about)
             # Of another batch size than the example.

@@ -7,6 +7,8 @@ every algorithm can train it without changes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 import torch
@@ -71,5 +73,17 @@ class Transformer(PolicyModule):
             tokens = self._cnn(pictures).view(count, frames, -1).to(self.embedding.weight.dtype)
         inputs = self.embedding(tokens) + self.places
         later = torch.ones(frames, frames, dtype=torch.bool, device=inputs.device).triu(1)
-        answer: Tensor = self.layers(inputs, mask=later)[:, -1]
+        # Told nothing, torch looks at the mask, which a program to be exported does not know.
+        answer: Tensor = self.layers(inputs, mask=later, is_causal=False)[:, -1]
         return answer
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Without torch's fused layers of attention, which no other program knows."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)

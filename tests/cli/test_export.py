@@ -20,6 +20,7 @@ WORLDS = {
     "values of a vector": ("env.id=CartPole-v1", "policy.width=1"),
     "distributions": ("env.id=CartPole-v1", "learning.algorithm=c51", "learning.dueling=true"),
     "an action": ("env.id=Pendulum-v1",),
+    "attention": ("env.id=CartPole-v1", "policy.network=transformer", "env.frame_stack=3"),
 }
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rtagent.memory.array_buffer import Floats
 from rtagent.policy.heads import expected_values
 from rtagent.policy.networks import float_state
+from rtagent.policy.transformer import plain_attention
 
 
 class Traceable(nn.Module):
@@ -76,16 +77,14 @@ class Traceable(nn.Module):
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Without gradients, warnings, and torch's fused attention, which no engine knows."""
-    root, fused = logging.getLogger(), torch.backends.mha.get_fastpath_enabled()
+    """Without gradients, warnings, and layers that no engine knows."""
+    root = logging.getLogger()
     level, filters = root.level, list(root.filters)
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), plain_attention(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
         # OpenVINO leaves loggers as it needs them where it fails: no warning would be heard.
         root.setLevel(level)
         root.filters[:] = filters
