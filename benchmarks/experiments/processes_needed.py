@@ -161,7 +161,7 @@ def _of_network(what: str, width: int, seconds: float, seed: int) -> dict[str, A
     network = "policy.network=resnet", f"policy.width={width}"
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[*network, f"run.state_dir={folder}"])
-        forward, update = measure(config, seconds, lambda done: None)
+        forward, update = measure(config, seconds)
     found: dict[str, Any] = {"parameters": forward.parameters}
     if what == "acting":
         ticks = forward.inference_s * forward.rate_hz

@@ -52,15 +52,12 @@ class ForwardTimes:
     takeover_s: npt.NDArray[np.float64]
 
 
-def measure(
-    config: Config, seconds: float, on_progress: Callable[[float], None]
-) -> tuple[ForwardTimes, UpdateTimes | None]:
+def measure(config: Config, seconds: float) -> tuple[ForwardTimes, UpdateTimes | None]:
     """Build the configured network and time its forward passes, then a learner's updates.
 
     Args:
         config: environment, policy, injected latency, learning.
         seconds: how long to measure, after the warm-up; half of it for each.
-        on_progress: called with the fraction that is done.
 
     Returns:
         The times of acting and of learning; the latter are None if nothing learns, or memory is
@@ -69,7 +66,7 @@ def measure(
     Raises:
         UserError: the environment or the network cannot be built, or ends its process.
     """
-    return in_measured_process(config, _measure_here, seconds, on_progress)
+    return in_measured_process(config, _measure_here, seconds, "building, then measuring")
 
 
 def _measure_here(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import multiprocess
 
-from rtagent.cli.output import own_stdout
+from rtagent.cli.output import own_stdout, progress_bar
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -26,16 +26,16 @@ OnProgress = Callable[[float], None]
 
 def in_measured_process(
     config: Config, body: Callable[[Config, Blueprint, Any, OnProgress], T], argument: Any,
-    on_progress: OnProgress,
+    title: str,
 ) -> T:
-    """Call a function of a module in such a process.
+    """Call a function of a module in such a process, and show its progress.
 
     Args:
         config: of the run; its environment is opened to learn its shapes.
         body: called with the configuration, the shapes, the argument and a function that takes the
             fraction that is done.
         argument: picklable, like the result.
-        on_progress: called with the fraction that is done.
+        title: of the bar that shows what is done.
 
     Raises:
         UserError: the run has no network of its own; or the environment or the network cannot be
@@ -47,7 +47,8 @@ def in_measured_process(
             f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
             "inference.processes = 'auto' finds how many are needed while the daemon runs"
         )
-    with own_stdout(), launch.ForkServer() as fork_server:
+    with progress_bar() as progress, own_stdout(), launch.ForkServer() as fork_server:
+        task = progress.add_task(title, total=1.0)
         ours, theirs = multiprocess.Pipe()
         process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")
         theirs.close()
@@ -59,7 +60,7 @@ def in_measured_process(
                 if kind == "measured":
                     measured: T = value
                     return measured
-                on_progress(value)
+                progress.update(task, completed=value)
         except EOFError:
             raise UserError(
                 f"the environment or the network of env.id = {config.env.id!r} ended its process "

@@ -19,7 +19,7 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
 )
-from rtagent.cli.output import plain_table, progress_bar, report, stdout
+from rtagent.cli.output import plain_table, report, stdout
 from rtagent.cli.plan_placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
@@ -48,11 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return run_placement(args, config)
     if args.picture is not None:
         raise UserError("--picture draws the plan of a learning step: give --placement, too")
-    with progress_bar() as progress:
-        task = progress.add_task("building, then measuring", total=1.0)
-        forward, update = measure(
-            config, args.seconds, lambda done: progress.update(task, completed=done)
-        )
+    forward, update = measure(config, args.seconds)
     report(args, make_plan(config, forward, update, len(os.sched_getaffinity(0))), _print)
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rtagent.cli.measured_process import OnProgress, in_measured_process
 from rtagent.cli.options import check_picture
-from rtagent.cli.output import plain_table, progress_bar, report, stdout
+from rtagent.cli.output import plain_table, report, stdout
 from rtagent.cli.profile import profile_of
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -22,12 +22,9 @@ def run_placement(args: argparse.Namespace, config: Config) -> int:
     check_picture(args.picture)
     size = config.learning.batch_size
     placement = place(profile_of(config, size, args.seconds))
-    with progress_bar() as progress:
-        task = progress.add_task("measuring the plan", total=1.0)
-        planned_ms, single_ms = in_measured_process(
-            config, measure, (placement, args.seconds),
-            lambda done: progress.update(task, completed=done),
-        )
+    planned_ms, single_ms = in_measured_process(
+        config, measure, (placement, args.seconds), "measuring the plan"
+    )
     if args.picture is not None:
         _draw(args.picture, placement)
     document = describe(placement) | {"measured_ms": planned_ms, "measured_single_ms": single_ms}

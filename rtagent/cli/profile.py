@@ -15,7 +15,7 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
 )
-from rtagent.cli.output import plain_table, progress_bar, report, stdout
+from rtagent.cli.output import plain_table, report, stdout
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
@@ -54,12 +54,9 @@ def profile_of(config: Config, size: int, seconds: float, *, again: bool = False
     Raises:
         UserError: it cannot be taken, or not be kept.
     """
-    with progress_bar() as progress:
-        task = progress.add_task(f"profile of {size} transitions", total=1.0)
-        key, profile = in_measured_process(
-            config, take, (size, seconds, again),
-            lambda done: progress.update(task, completed=done),
-        )
+    key, profile = in_measured_process(
+        config, take, (size, seconds, again), f"profile of {size} transitions"
+    )
     ProfileCache(config.run.state_dir).write(key, profile)
     return profile
 
