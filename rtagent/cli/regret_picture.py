@@ -17,11 +17,9 @@ def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
         UserError: the file cannot be written.
     """
     # Slow to import, and needed for a picture only.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
     returns, regrets = figure.subplots(1, 2)
     worlds = {text: result["worlds"].get(name) for name, text in names.items()}
     for axes, bars, title in (

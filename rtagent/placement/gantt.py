@@ -27,13 +27,11 @@ def draw(path: Path, title: str, placement: Placement) -> None:
         OSError: it cannot be written.
     """
     # Imported here, for it takes a second, and only pictures need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     processors = placement.problem.processors
     figure = Figure(figsize=(11.0, 1.8 + 0.7 * len(processors)), layout="constrained")
-    FigureCanvasAgg(figure)
     axis = figure.subplots()
     critical = set(placement.critical())
     for number, (part, placed) in enumerate(

@@ -110,7 +110,6 @@ def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
         OSError: it cannot be written.
     """
     # Imported here since it takes a second, and only the end of a training run needs it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels = [partial(_draw_returns, episodes=episodes), partial(_draw_loss, history=history)]
@@ -120,7 +119,6 @@ def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
     if len(history.series("time_ratio")[0]):
         panels.append(partial(_draw_ratios, history=history))
     figure = Figure(figsize=(8.0, 2.2 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
     axes: Sequence[Any] = figure.subplots(len(panels), 1, sharex=True)
     figure.suptitle(title)
     for axis, panel in zip(axes, panels, strict=True):
