@@ -126,8 +126,7 @@ def serve(
         beat()
         connections.end_silent(clock.now())
 
-    certificate = settings.certificate
-    tls = None if certificate is None else tls_context(certificate, settings.private_key)
+    tls = tls_context(settings.certificate, settings.private_key)
     server = _Server(config, connections, tls, clock)
     asyncio.run(_serve(server, sock, context.stopping, should_stop, beat_and_tidy))
 

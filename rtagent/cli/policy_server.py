@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
     check_between("parallel", args.parallel, 1, 64)
     check_between("port", args.port, 0, 65_535)
-    token, tls = token_of(os.environ), _tls(args)
+    names = "--tls-certificate", "--tls-key"
+    token, tls = token_of(os.environ), tls_context(args.tls_certificate, args.tls_key, names)
     with listen(args.host, args.port, token) as sock:
         with own_stdout():
             factory = _is_factory(args.checkpoint)
@@ -84,15 +84,6 @@ def _needed_settings(served: Served) -> str:
     """The settings that a daemon needs beside the address."""
     state = f", policy.remote_state={served.state}" if served.state else ""
     return state + (", env.pending_actions as in its run" if served.pending else "")
-
-
-def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
-    if args.tls_certificate is None:
-        if args.tls_key is not None:
-            raise UserError("--tls-key needs --tls-certificate")
-        return None
-    names = "--tls-certificate", "--tls-key"
-    return tls_context(args.tls_certificate, args.tls_key, names)
 
 
 def _is_factory(given: Path | None) -> bool:

@@ -18,13 +18,13 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import quoted
 from rtagent.errors import UserError
+from rtagent.files.certificate import tls_context
 from rtagent.logs.log_format import FORMATS, log_to_stderr
 from rtagent.processes.scheduling import spare_or_sacrifice
 from rtagent.processes.systemd import Systemd
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from service.http.binding import bind, is_loopback
-from service.http.certificate import check_certificate
 from service.http.sessions import FILE_NAME as SESSIONS_FILE
 from service.http.sessions import Sessions
 from service.http.settings import Settings
@@ -74,9 +74,10 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
     try:
         token = load_or_make_token(config.state_dir, os.environ)
         service = config.service
-        certificate = check_certificate(service.certificate, service.private_key)
-        with bind(service.host, service.port, service.insecure or certificate) as sock:
-            if service.insecure and not certificate and not is_loopback(sock):
+        # A certificate that cannot be used is refused before anything is started.
+        encrypted = tls_context(service.certificate, service.private_key) is not None
+        with bind(service.host, service.port, service.insecure or encrypted) as sock:
+            if service.insecure and not encrypted and not is_loopback(sock):
                 logging.getLogger("rtagent").warning(INSECURE)
             settings = Settings(
                 token=token, host=service.host, port=int(sock.getsockname()[1]),

@@ -9,10 +9,10 @@ from rtagent.errors import UserError
 
 
 def tls_context(
-    certificate: Path, private_key: Path | None,
+    certificate: Path | None, private_key: Path | None,
     names: tuple[str, str] = ("service.certificate", "service.private_key"),
-) -> ssl.SSLContext:
-    """The context with which a server speaks TLS 1.2 and 1.3.
+) -> ssl.SSLContext | None:
+    """The context with which a server speaks TLS 1.2 and 1.3; None without a certificate.
 
     Args:
         certificate: PEM file.
@@ -20,8 +20,12 @@ def tls_context(
         names: of the two settings, for error messages.
 
     Raises:
-        UserError: certificate or key cannot be used.
+        UserError: certificate or key cannot be used, or there is a key alone.
     """
+    if certificate is None:
+        if private_key is not None:
+            raise UserError(f"{names[1]} needs {names[0]}")
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

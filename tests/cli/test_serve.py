@@ -25,7 +25,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         sock = SimpleNamespace(getsockname=lambda: (address, 8008))
         monkeypatch.setattr(serving, "bind", lambda *_: nullcontext(sock))
         monkeypatch.setattr(serving, "_supervise", lambda *_: None)
-        monkeypatch.setattr(serving, "check_certificate", lambda *given: given[0] is not None)
+        monkeypatch.setattr(serving, "tls_context", lambda *given: given[0])
         monkeypatch.setattr(serving, "log_to_stderr", lambda *log: asked.update(log=log))
         monkeypatch.setattr(
             serving, "spare_or_sacrifice", lambda score: asked.update(protected=score)

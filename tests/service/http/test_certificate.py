@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect as open_websocket
 
 from rtagent.cli.daemon import Daemon
 from rtagent.errors import UserError
-from service.http.certificate import check_certificate
+from rtagent.files.certificate import tls_context
 from tests.forked import eventually
 from tests.service.certificates import Certificate, make_certificate
 from tests.service.conftest import TOKEN, RunningService, Serving, closed
@@ -107,11 +107,11 @@ def test_our_commands_trust_the_daemon_s_own_certificate_and_no_other(
 def test_a_certificate_that_cannot_be_used_is_refused_at_start(
     certificate: Certificate, tmp_path: Path
 ) -> None:
-    assert not check_certificate(None, None)
-    assert check_certificate(certificate.certificate, certificate.key)
+    assert not tls_context(None, None)
+    assert tls_context(certificate.certificate, certificate.key)
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.certificate.read_bytes() + certificate.key.read_bytes())
-    assert check_certificate(both, None)
+    assert tls_context(both, None)
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("nothing of the kind")
     encrypted = tmp_path / "encrypted.key"
@@ -131,5 +131,5 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_start(
         (certificate.certificate, encrypted, "cannot be used"),
     ):
         with pytest.raises(UserError, match=reason) as refusal:
-            check_certificate(pem, key)
+            tls_context(pem, key)
         assert "\n" not in str(refusal.value)
