@@ -109,16 +109,20 @@ def as_floats(batch: Batch) -> Batch:
     )
 
 
-def random_batch(count: int) -> Batch:
-    """A batch of random pixels, which take as long as any others."""
+def random_batch(count: int, features: int | None = None) -> Batch:
+    """A batch of noise, which takes as long as any other: of pixels, or of so many numbers."""
     rng = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (2, count, 4, 84, 84), dtype=torch.uint8, generator=rng)
+    if features is None:
+        shape = (2, count, 4, 84, 84)
+        observations = torch.randint(0, 256, shape, dtype=torch.uint8, generator=rng)
+    else:
+        observations = torch.randn(2, count, 1, features, generator=rng)
     return Batch(
-        observations=pixels[0],
+        observations=observations[0],
         actions=torch.randint(0, 6, (count,), generator=rng),
         rewards=torch.randn(count, generator=rng),
         discounts=torch.full((count,), 0.99),
-        next_observations=pixels[1],
+        next_observations=observations[1],
         terminals=torch.zeros(count, dtype=torch.bool),
         weights=torch.ones(count),
     )

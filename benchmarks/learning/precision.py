@@ -24,10 +24,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from benchmarks.command import command_line
+from benchmarks.learning.dqn_sides import random_batch
 from rtagent.cli.output import print_json
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig, Precision
 from rtagent.learning.precision import has_convolutions, is_usable
-from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
 from rtagent.policy.architectures import PolicyModule
@@ -84,22 +84,6 @@ def build(name: str) -> nn.Module:
     return networks.build(PolicyConfig(network=name.split()[0]), IMAGES, spaces.Discrete(ACTIONS))
 
 
-def random_batch(name: str, count: int) -> Batch:
-    """Noise in the shape that a network takes."""
-    rng = torch.Generator().manual_seed(0)
-    if name in HIDDEN:
-        observations = torch.randn(2, count, 1, FEATURES, generator=rng)
-    else:
-        shape = (2, count, *IMAGES.shape)
-        observations = torch.randint(0, 256, shape, dtype=torch.uint8, generator=rng)
-    return Batch(
-        observations=observations[0], actions=torch.randint(0, ACTIONS, (count,), generator=rng),
-        rewards=torch.randn(count, generator=rng), discounts=torch.full((count,), 0.99),
-        next_observations=observations[1], terminals=torch.zeros(count, dtype=torch.bool),
-        weights=torch.ones(count),
-    )
-
-
 def measure(name: str, batches: list[int], rounds: int) -> list[Row]:
     """Measure a network with each batch size."""
     network = build(name)
@@ -109,7 +93,7 @@ def measure(name: str, batches: list[int], rounds: int) -> list[Row]:
     tried += [each for each in LEARNING_PRECISIONS[1:] if is_usable(each, convolves=convolves)]
     rows: list[Row] = []
     for count in batches:
-        batch = random_batch(name, count)
+        batch = random_batch(count, FEATURES if name in HIDDEN else None)
         times: dict[Precision, list[float]] = {each: [] for each in tried}
         for turn in range(rounds + 1):
             for precision, spent in times.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.learning.precision import NETWORKS, Row, break_even, build, random_batch
+from benchmarks.learning.dqn_sides import random_batch
+from benchmarks.learning.precision import FEATURES, HIDDEN, NETWORKS, Row, break_even, build
 from rtagent.config import LearningConfig
 from rtagent.learning.shared_update import SharedUpdate
 
@@ -32,4 +33,5 @@ def test_a_precision_pays_from_where_on_it_is_faster(
 @pytest.mark.parametrize("name", [name for name in NETWORKS if "4096" not in name])
 def test_every_network_learns_from_its_batch(name: str) -> None:
     update = SharedUpdate.private(build(name), LearningConfig(precision="bfloat16"))
-    assert update.step(random_batch(name, 2)).finite
+    batch = random_batch(2, FEATURES if name in HIDDEN else None)
+    assert update.step(batch).finite
