@@ -31,7 +31,6 @@ from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
-from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.staggering.arbiter import Source
@@ -216,11 +215,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of the paced measurement")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
-    try:
-        found = measure(args.count, args.seconds)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    found = measure(args.count, args.seconds)
     figures = {
         name: dict(zip(("p50_us", "p99_us"), np.percentile(spans, (50, 99)), strict=True))
         for name, spans in found.items()

@@ -296,19 +296,15 @@ def main() -> int:
     count, rounds, held = args.transitions, args.rounds, MEMORY_AT
     if args.quick:
         count, rounds, held = 3_000, 3, 20_000
-    try:
-        for module, package in (("stable_baselines3", "stable-baselines3"), ("cpprb", "cpprb")):
-            peer(module, package)
-        torch.set_num_threads(1)
-        memory = measure_memory(held)
-        absent = missing()
-        for name, reason in absent.items():
-            print(f"{name} is missing: {reason}", file=sys.stderr)
-        speeds = measure_speed(count, rounds, [each for each in CONTENDERS if each not in absent])
-        waits = np.percentile(measure_taking(count), (50, 99)).tolist()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    for module, package in (("stable_baselines3", "stable-baselines3"), ("cpprb", "cpprb")):
+        peer(module, package)
+    torch.set_num_threads(1)
+    memory = measure_memory(held)
+    absent = missing()
+    for name, reason in absent.items():
+        print(f"{name} is missing: {reason}", file=sys.stderr)
+    speeds = measure_speed(count, rounds, [each for each in CONTENDERS if each not in absent])
+    waits = np.percentile(measure_taking(count), (50, 99)).tolist()
     rows = judge(speeds, memory)
     passed = all(good for *_, good in rows)
     if args.json:

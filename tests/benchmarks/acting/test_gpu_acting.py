@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks.acting import gpu_acting
+from rtagent.errors import UserError
 from rtagent.memory.ledger import Ledger
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
@@ -22,16 +23,13 @@ from tests.rows import write_row
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(
-    wanted: list[str], why: str, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    wanted: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert gpu_acting.main(wanted) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert why in said.err
+    with pytest.raises(UserError, match=why) as refused:
+        gpu_acting.main(wanted)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("acted", [0, 6])

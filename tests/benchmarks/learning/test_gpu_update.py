@@ -8,21 +8,20 @@ import pytest
 import torch
 
 from benchmarks.learning import gpu_update
+from rtagent.errors import UserError
 
 
 @pytest.mark.parametrize(
     ("device", "why"), [("cuda", "0 CUDA devices"), ("tpu", "device = 'tpu'")]
 )
 def test_without_a_gpu_it_says_so_in_one_line(
-    device: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    device: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert gpu_update.main(["--device", device]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert why in said.err
+    with pytest.raises(UserError, match=why) as refused:
+        gpu_update.main(["--device", device])
+    assert "\n" not in str(refused.value)
 
 
 def test_all_sides_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
