@@ -142,8 +142,8 @@ def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
     result, before = Result(), 0.0
     make = messages_of(hostile.to_simulator, seed, "simulator", first)
     with running_simulator() as (process, port), contextlib.ExitStack() as stack:
-        witness = stack.enter_context(Witness(port))
-        rude = [stack.enter_context(Rude(port)) for _ in range(CLIENTS)]
+        witness = stack.enter_context(contextlib.closing(Witness(port)))
+        rude = [stack.enter_context(contextlib.closing(Rude(port))) for _ in range(CLIENTS)]
         while result.tried < count and process.poll() is None:
             for each in rude:
                 if not each.pending:
@@ -188,10 +188,8 @@ class Rude:
         with contextlib.suppress(OSError):
             self.pending = self.pending[self._sock.send(self.pending) :]
 
-    def __enter__(self) -> Rude:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._sock.close()
 
 
@@ -228,10 +226,8 @@ class Witness:
         with contextlib.suppress(OSError):
             self._sock.send(b'{"msg_type":"control","steering":"0","throttle":"0.1","brake":"0"}')
 
-    def __enter__(self) -> Witness:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Disconnect."""
         self._sock.close()
 
 
