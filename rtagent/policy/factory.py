@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +40,8 @@ def imported(path: str) -> Callable[..., Any]:
     Raises:
         UserError: it does not exist, or cannot be called.
     """
-    module_name, _, attribute = path.partition(":")
     try:
-        factory: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            factory = getattr(factory, part)
+        factory: Any = pkgutil.resolve_name(path)
     except Exception as error:
         raise UserError(
             f"policy.factory = {path!r} cannot be imported: {line_of(error)}"
