@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.worlds.pattern_world import EPISODE, PatternWorld
 from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
@@ -19,11 +20,7 @@ from rtagent.errors import UserError
 from rtagent.learning.replay.batch import BatchBuffer
 from rtagent.learning.replay.look_up import Ints
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.ledger import TERMINATED
-from rtagent.memory.world import World, WorldMemory
-from rtagent.staggering.arbiter import Source
 
-EPISODE = 1000
 PICTURES = 512
 ALPHA, BETA = 0.6, 0.4
 SHARED = ("frames", "ledger", "priorities")
@@ -42,32 +39,18 @@ class Ours:
             "learning.prioritized=true", f"learning.priority_exponent={ALPHA}",
         ]
         self._config = load_config(overrides=settings)
-        self._memory = WorldMemory(self._config, blueprint())
-        self._world = World(self._memory.handles)
-        self._pictures = pictures
+        self._pattern = PatternWorld(self._config, blueprint(), capacity + 32, pictures)
         self._rng = np.random.default_rng(1)
-        for tick in range(capacity + 32):
-            if tick % EPISODE == 0:
-                self._memory.maintain(tick, capacity)
-            self._add(tick)
         self.uniform = self._replay(self._config.learning, shared=False)
         self.steps8 = self._replay(
             self._config.learning.model_copy(update={"n_step": 8}), shared=False
         )
         self.prioritized = self._replay(self._config.learning, shared=True)
 
-    def _add(self, tick: int) -> None:
-        self._world.ledger.write(
-            tick, observed=tick - 1, time_ns=tick, registered_ns=tick, lateness_ns=7, reward=1.0,
-            weights_version=3, episode=tick // EPISODE, worker=0, source=Source.AGENT,
-            flags=TERMINATED * (tick % EPISODE == EPISODE - 1), action=tick % 3,
-        )
-        start = tick - tick % EPISODE
-        self._world.frames.publish(tick, self._pictures[tick % PICTURES], start)
-
     def _replay(self, learning: LearningConfig, *, shared: bool) -> Replay:
-        priorities = self._world.priorities if shared else None
-        return Replay(self._world.frames, self._world.ledger, learning, priorities)
+        world = self._pattern.world
+        priorities = world.priorities if shared else None
+        return Replay(world.frames, world.ledger, learning, priorities)
 
     def draw(self, replay: Replay) -> Draw:
         """Draws batches from one of the replays; each draw first takes in what is new."""
@@ -96,7 +79,7 @@ class Ours:
 
     def shared_bytes(self) -> int:
         """Bytes that the kernel holds for the shared part."""
-        pages = self._memory.pages()
+        pages = self._pattern.memory.pages()
         return sum(pages[name] for name in SHARED)
 
 

@@ -28,6 +28,7 @@ class PatternWorld:
         config: configuration of the run.
         shapes: shapes of the run.
         ticks: ticks that the world begins with.
+        pictures: (n, *frame_shape), which its frames show one after the other. If None, noise.
 
     Attributes:
         memory: the arenas.
@@ -35,12 +36,16 @@ class PatternWorld:
         began_at: monotonic seconds at which the first `ticks` were there.
     """
 
-    def __init__(self, config: Config, shapes: Blueprint, ticks: int = 0) -> None:
+    def __init__(
+        self, config: Config, shapes: Blueprint, ticks: int = 0, pictures: np.ndarray | None = None
+    ) -> None:
         self._capacity = config.replay.capacity
         self.memory = WorldMemory(config, shapes)
         self.world = World(self.memory.handles)
         shape = self.world.frames.frames.shape[1:]
-        self._pictures = np.random.default_rng(0).integers(0, 256, (PICTURES, *shape), np.uint8)
+        if pictures is None:
+            pictures = np.random.default_rng(0).integers(0, 256, (PICTURES, *shape), np.uint8)
+        self._pictures = pictures
         self._first, self._tick = ticks, 0
         self.play(ticks)
         self.began_at = time.monotonic()
@@ -56,7 +61,8 @@ class PatternWorld:
                 source=Source.AGENT, flags=TERMINATED * (tick % EPISODE == EPISODE - 1),
                 action=tick % 3,
             )
-            self.world.frames.publish(tick, self._pictures[tick % PICTURES], tick - tick % EPISODE)
+            picture = self._pictures[tick % len(self._pictures)]
+            self.world.frames.publish(tick, picture, tick - tick % EPISODE)
         self._tick += ticks
 
     def play_until(self, now: float, rate_hz: float) -> None:
