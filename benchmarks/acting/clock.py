@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from benchmarks.command import command_line, report
-from benchmarks.runs import acting_run
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 
@@ -26,10 +26,7 @@ def main() -> int:
     floor = measure_jitter(3.0)
     with acting_run() as runtime:
         time.sleep(2.0)
-        ledger = runtime.world.ledger
-        first = ledger.newest
-        time.sleep(args.seconds)
-        rows = ledger.read(first, ledger.newest + 1)
+        rows = rows_of(runtime, args.seconds)
         clock = runtime.stats()["clock"]
     span = (int(rows["time_ns"][-1]) - int(rows["time_ns"][0])) / 1e9
     rate = (len(rows) - 1) / span
