@@ -44,7 +44,7 @@ from rtagent.evaluation.process import Evaluator, Values, seed_of
 from rtagent.learning.state import restore_network
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.networks import flattened, head_of
+from rtagent.policy.networks import flattened
 from rtagent.storage import checkpoint
 from rtagent.telemetry.learning_curve import moving_mean
 
@@ -210,12 +210,12 @@ def baselines(config: Config, drives: int) -> dict[str, Rows]:
 def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
     """The greedy policy of a checkpoint."""
     torch.set_num_threads(1)
-    spaces = world_of(adapter).observation_space, adapter.action_space
+    shapes = world_of(adapter)
+    spaces = shapes.observation_space, shapes.action_space
     learned = build_learned(config.policy, *spaces, config.learning)
     restore_network(learned, checkpoint.load(path))
-    part = acting_part(learned)
-    policy = ActingPolicy(config.policy, *spaces, head_of(config.learning, adapter.action_space))
-    policy.load(flattened(part))
+    policy = ActingPolicy.of(config, shapes)
+    policy.load(flattened(acting_part(learned)))
     policy.warm_up()
     return policy.greedy
 

@@ -102,7 +102,7 @@ class Offline:
         head = networks.head_of(config.learning, shapes.action_space)
         network = build_learned(config.policy, *made_for, config.learning)
         self.update = self.learner(network, config.learning)
-        self.acting = ActingPolicy(config.policy, *made_for, head)
+        self.acting = ActingPolicy.of(config, shapes)
         self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy, head)
         self.published = acting_part(self.update.network)
         self.replay = Replay(self.frames, self.ledger, config.learning)

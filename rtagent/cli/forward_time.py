@@ -86,13 +86,9 @@ def measure_acting(
 ) -> ForwardTimes:
     """Time inferences in this process, for so many seconds."""
     from rtagent.inference.latency import draw
-    from rtagent.policy import networks
     from rtagent.policy.acting import ActingPolicy
-    from rtagent.policy.inputs import input_space
 
-    space, policy, inference = input_space(blueprint), config.policy, config.inference
-    head = networks.head_of(config.learning, blueprint.action_space)
-    acting = ActingPolicy(policy, space, blueprint.action_space, head, blueprint.precision)
+    inference, acting = config.inference, ActingPolicy.of(config, blueprint)
     acting.warm_up()
     passes, whole = _time_passes(acting, _InferenceSteps(config, blueprint), seconds, on_progress)
     injected = (
@@ -101,7 +97,7 @@ def measure_acting(
     )
     padding = [draw(*injected) for _ in passes]
     return ForwardTimes(
-        rate_hz=blueprint.rate_hz, network=networks.describe(policy, space, head),
+        rate_hz=blueprint.rate_hz, network=blueprint.network,
         precision=blueprint.precision, parameters=blueprint.parameters,
         forward_s=np.array(passes), inference_s=np.maximum(whole, padding),
         takeover_s=takeover_times(acting, blueprint.parameters, seconds),

@@ -22,8 +22,6 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.memory.process_metrics import EvaluationRecord
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import greedy_action
-from rtagent.policy.inputs import input_space
-from rtagent.policy.networks import head_of
 from rtagent.processes.worker import WorkerContext
 
 LONGEST_EPISODE_S = 600.0
@@ -159,13 +157,10 @@ class Evaluation:
 def run(context: WorkerContext[EvaluationRecord]) -> None:
     """Body of the evaluation process."""
     context.set_idle_priority()
-    config, blueprint = context.config, context.blueprint
+    config = context.config
     adapter = open_environment(config.env)
     try:
-        head = head_of(config.learning, blueprint.action_space)
-        policy = ActingPolicy(
-            config.policy, input_space(blueprint), blueprint.action_space, head, blueprint.precision
-        )
+        policy = ActingPolicy.of(config, context.blueprint)
         context.beat()
         policy.warm_up()
         context.ready()

@@ -147,20 +147,17 @@ class TrainedPolicy:
         self._config = config
         self.blueprint: Blueprint = probe(config)
         checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
-        self._spaces = input_space(self.blueprint), self.blueprint.action_space
-        learned = build_learned(config.policy, *self._spaces, config.learning)
+        spaces = input_space(self.blueprint), self.blueprint.action_space
+        learned = build_learned(config.policy, *spaces, config.learning)
         restore_network(learned, saved)
         if not all(bool(each.isfinite().all()) for each in learned.parameters()):
             raise UserError(f"the checkpoint {path} has weights that are not finite; use another")
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
-        self._head = head_of(config.learning, self.blueprint.action_space)
 
     def acting(self) -> ActingPolicy:
         """The policy of an inference process: in its precision, and with one thread of torch."""
         torch.set_num_threads(1)
-        policy = ActingPolicy(
-            self._config.policy, *self._spaces, self._head, self.blueprint.precision
-        )
+        policy = ActingPolicy.of(self._config, self.blueprint)
         policy.load(networks.flattened(self.network))
         return policy
 
@@ -170,8 +167,9 @@ class TrainedPolicy:
         It takes the same further inputs as the network; a recurrent one also returns the new
         states.
         """
-        support = self._head.support if isinstance(self._head, Head) else None
-        mean = networks.mean_of(self._head) or nn.Identity()
+        head = head_of(self._config.learning, self.blueprint.action_space)
+        support = head.support if isinstance(head, Head) else None
+        mean = networks.mean_of(head) or nn.Identity()
         return Answering(self.network, mean, None if support is None else support.values()).eval()
 
 

@@ -11,8 +11,6 @@ from rtagent.inference.weights import NoWeights, Weights
 from rtagent.memory.engine_models import ENGINES, PRECISIONS, Bytes, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.policy.acting import ActingPolicy
-from rtagent.policy.inputs import input_space
-from rtagent.policy.networks import head_of
 from rtagent.policy.pretrained import PretrainedPolicy
 from rtagent.processes.scheduling import prefer_acting
 from rtagent.processes.worker import WorkerContext
@@ -20,7 +18,6 @@ from rtagent.processes.worker import WorkerContext
 
 def run(context: WorkerContext[InferenceRecord]) -> None:
     """Body of an inference process."""
-    blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
     if context.config.policy.remote is not None:
         # Imported here, for its packages are an extra.
@@ -31,14 +28,11 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
     if context.config.policy.pretrained is not None:
         _act_pretrained(context)
         return
-    policy = ActingPolicy(
-        context.config.policy, input_space(blueprint), blueprint.action_space,
-        head_of(context.config.learning, blueprint.action_space), blueprint.precision,
-    )
+    policy = ActingPolicy.of(context.config, context.blueprint)
     context.beat()
     standby = Standby(policy)
     standby.warm_up()
-    weights = Weights(context.world.weights, blueprint.parameters, standby, context.clock)
+    weights = Weights(context.world.weights, context.blueprint.parameters, standby, context.clock)
     while not weights.take_over():
         context.beat()
         if context.stopping:

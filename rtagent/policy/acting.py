@@ -11,14 +11,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rtagent.config import PolicyConfig
+from rtagent.config import Config, PolicyConfig
 from rtagent.memory.array_buffer import Floats
+from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.architectures import PolicyModule, channels_last
 from rtagent.policy.device import usable_device
 from rtagent.policy.factory import encodes
 from rtagent.policy.heads import PLAIN, Head, OutputHead, expected_values
-from rtagent.policy.inputs import zeros
-from rtagent.policy.networks import build, load_flat, mean_of
+from rtagent.policy.inputs import input_space, zeros
+from rtagent.policy.networks import build, head_of, load_flat, mean_of
 from rtagent.policy.precision import ActingPrecision
 from rtagent.policy.recurrent import Lstm, encoded, state_size_of, step
 
@@ -69,6 +70,16 @@ class ActingPolicy:
         blank, *pending = zeros(observation_space, 1)
         self._blank = blank[0]
         self._nothing_pending = torch.from_numpy(pending[0]) if pending else None
+
+    @classmethod
+    def of(
+        cls, config: Config, blueprint: Blueprint, precision: ActingPrecision | None = None
+    ) -> ActingPolicy:
+        """The policy of a run; without a precision, in the one that the run acts in."""
+        return cls(
+            config.policy, input_space(blueprint), blueprint.action_space,
+            head_of(config.learning, blueprint.action_space), precision or blueprint.precision,
+        )
 
     def load(self, values: Floats) -> None:
         """Take over published weights, (parameters,) float32, in place."""

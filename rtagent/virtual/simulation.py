@@ -41,8 +41,6 @@ from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import Own
 from rtagent.memory.world import World, WorldMemory
 from rtagent.policy.acting import ActingPolicy
-from rtagent.policy.inputs import input_space
-from rtagent.policy.networks import head_of
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.worker import Assignment, WorkerContext
 from rtagent.staggering.arbiter import Arbiter
@@ -178,7 +176,7 @@ def _check_length(what: str, seconds: float) -> None:
 
 
 def _forward_s(config: Config, blueprint: Blueprint) -> float:
-    policy = _policy(config, blueprint)
+    policy = ActingPolicy.of(config, blueprint, "float32")
     policy.warm_up()
     zeros = blueprint.no_observation()
     return _median_s(lambda: policy.values(zeros))
@@ -198,11 +196,6 @@ def _median_s(call: Callable[[], object]) -> float:
         call()
         took.append(time.perf_counter() - began)
     return float(np.median(took))
-
-
-def _policy(config: Config, blueprint: Blueprint) -> ActingPolicy:
-    spaces = input_space(blueprint), blueprint.action_space
-    return ActingPolicy(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
 
 
 class _Context(WorkerContext[Own]):
@@ -253,7 +246,7 @@ class _Run:
         )
         self.workers.newest = world.frames.newest
         self._clock = _Clock(self.workers, lateness(TICK_LATENESS_S, tick_s, rng.spawn(1)[0]))
-        policy = _policy(config, blueprint)
+        policy = ActingPolicy.of(config, blueprint, "float32")
         standby = Standby(policy)
         weights = Weights(world.weights, blueprint.parameters, standby, self._clock)
         self._drivers = [

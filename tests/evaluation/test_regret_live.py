@@ -15,8 +15,6 @@ from rtagent.evaluation import regret
 from rtagent.evaluation.probe import probe
 from rtagent.evaluation.regret import PausedWorld
 from rtagent.policy.acting import ActingPolicy
-from rtagent.policy.inputs import input_space
-from rtagent.policy.networks import head_of
 from rtagent.staggering.arbiter import Source
 
 SETTINGS = (
@@ -58,11 +56,7 @@ def test_recorded_delays_give_the_actions_of_the_live_world() -> None:
     # An action of the predecessor's last frame is executed at an episode's first tick.
     assert np.count_nonzero(starts & acted & (delays == 1)) > 50
     assert set(delays) > {1, 2}
-    blueprint = probe(config)
-    policy = ActingPolicy(
-        config.policy, input_space(blueprint), blueprint.action_space,
-        head_of(config.learning, blueprint.action_space),
-    )
+    policy = ActingPolicy.of(config, probe(config), "float32")
     policy.load(live.weights)
     world = PausedWorld(
         open_environment(config.env), policy.greedy, config.run.seed, delays.tolist()

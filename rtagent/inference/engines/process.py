@@ -157,8 +157,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     prefer_acting(config.run.realtime)
     step_back()
     head = head_of(config.learning, blueprint.action_space)
-    spaces = blueprint.observation_space, blueprint.action_space
-    exact = ActingPolicy(config.policy, *spaces, head)
+    exact = ActingPolicy.of(config, blueprint, "float32")
     models = context.world.engine_models
     assert models is not None
     engines = {name: make(name) for name in wanted_engines(config.policy)}
@@ -173,7 +172,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
             draws=isinstance(head, PolicyHead),
         )
         if config.policy.engine == "auto":
-            acting = ActingPolicy(config.policy, *spaces, head, blueprint.precision)
+            acting = ActingPolicy.of(config, blueprint)
             choice.must_beat = choice.timed(acting.values, [zeros])
     except Leaving:
         return
