@@ -23,7 +23,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from rtagent.config_sources import load_config
 from rtagent.inference.driver import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.control import DesiredState
+from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes.pipe import Pipe
@@ -78,15 +79,19 @@ class NoPipe(Pipe):
         return True
 
 
+def context_of(handles: WorldHandles, folder: str) -> WorkerContext[InferenceRecord]:
+    """The context of an inference process without a supervisor."""
+    world, assignment = World(handles), Assignment("inference", 0, "", handles, Path(folder))
+    record = world.metrics.inference[0]
+    return WorkerContext(assignment, world, record, MonotonicClock(), NoPipe())
+
+
 def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> None:
     """Body of the inference process; `written` gets the time of the action for each frame."""
     sharpen_timers()
     prefer_acting(realtime)
-    world = World(handles)
-    assignment = Assignment("inference", 0, "", handles, Path(folder))
-    record = world.metrics.inference[0]
-    context = WorkerContext(assignment, world, record, MonotonicClock(), NoPipe())
-    policy: Any = InstantPolicy()
+    context = context_of(handles, folder)
+    world, policy = context.world, cast("Any", InstantPolicy())
     weights = Weights(world.weights, 1, policy, context.clock)
     driver = Driver(context, policy, weights)
     deposit = world.actions.deposit
@@ -141,11 +146,11 @@ def bare_sleeps() -> list[float]:
     return late
 
 
-def _begun(memory: WorldMemory) -> World:
-    """The world of a memory, in which inference may begin."""
+def begun(memory: WorldMemory, weights: np.ndarray) -> World:
+    """The world of a memory, in which inference may begin, with these weights."""
     world = World(memory.handles)
     world.control.write(DesiredState(memory.handles.config, go=True))
-    world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
+    world.weights.publish(weights, WeightsInfo(0, 0))
     world.stagger.reset("adaptive", time.monotonic(), 1)
     return world
 
@@ -163,7 +168,7 @@ def measure(count: int, realtime: str = "auto") -> Measured:
     awake_ns = waited = number = 0
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(load_config(overrides=["replay.capacity=4096"]), blueprint())
-        world = _begun(memory)
+        world = begun(memory, np.zeros(1, np.float32))
         frames, actions = context.Queue(), context.Queue()
         written = context.RawArray("d", 2 * count + BLOCKS * SKIPPED)
         driver = context.Process(

@@ -16,29 +16,25 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.acting.registration import NoPipe, Ticks
+from benchmarks.acting.registration import Ticks, begun, context_of
 from benchmarks.command import command_line
 from benchmarks.worlds.shapes import blueprint
 from rtagent.cli.forward_time import takeover_times
 from rtagent.cli.output import print_json
-from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.inference.driver import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
-from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
-from rtagent.memory.world import World, WorldHandles, WorldMemory
+from rtagent.memory.world import WorldHandles, WorldMemory
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.networks import flattened, tensor_specs
 from rtagent.processes.scheduling import sharpen_timers
-from rtagent.processes.worker import Assignment, WorkerContext
 
 FRAMES_PER_PUBLICATION = 2
 SKIPPED = 30
@@ -60,29 +56,20 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     """Body of the inference process."""
     torch.set_num_threads(1)
     sharpen_timers()
-    world = World(handles)
-    record = world.metrics.inference[0]
-    assignment = Assignment("inference", 0, "", handles, Path(folder))
-    context = WorkerContext(assignment, world, record, MonotonicClock(), NoPipe())
-    policy = acting(handles.config, handles.blueprint)
+    context = context_of(handles, folder)
+    policy = ActingPolicy.of(handles.config, handles.blueprint)
     standby = Standby(policy)
     standby.warm_up()
-    weights = kind(world.weights, handles.blueprint.parameters, standby, context.clock)
+    weights = kind(context.world.weights, handles.blueprint.parameters, standby, context.clock)
     weights.take_over()
     context.record.ready = 1
     Driver(context, policy, weights).run()
 
 
-def acting(config: Any, shapes: Any) -> ActingPolicy:
-    """The policy as an inference process holds it."""
-    spaces = shapes.observation_space, shapes.action_space
-    return ActingPolicy(config.policy, *spaces, precision=shapes.precision)
-
-
 def measure(config: Any, frames: int) -> dict[str, Any]:
     """Milliseconds: forward pass, whole takeover, and latencies of each block."""
     torch.set_num_threads(1)
-    policy = acting(config, blueprint())
+    policy = ActingPolicy.of(config, blueprint())
     shapes = replace(blueprint(), tensors=tensor_specs(policy.module))
     values = flattened(policy.module)
     result: dict[str, Any] = {"parameters": shapes.parameters}
@@ -104,10 +91,7 @@ def _block(
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(config, shapes)
-        world = World(memory.handles)
-        world.control.write(DesiredState(memory.handles.config, go=True))
-        world.weights.publish(values, WeightsInfo(0, 0))
-        world.stagger.reset("adaptive", time.monotonic(), 1)
+        world = begun(memory, values)
         process = context.Process(target=drive, args=(memory.handles, folder, kind), daemon=True)
         process.start()
         try:
