@@ -109,7 +109,9 @@ def _reason(problem: Mapping[str, Any]) -> str:
         return f"expected {_FORMS[field]}"
     if kind == "model_type":
         return f"expected a section with keys, [{field}]"
-    message: str = problem["msg"]
+    if kind.startswith("bool_"):
+        return "must be true or false"
+    message: str = problem["msg"].replace("Input should", "must")
     return message.removeprefix("Value error, ").partition(", unable to parse")[0]
 
 

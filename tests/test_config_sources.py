@@ -150,8 +150,13 @@ def test_all_that_a_setting_takes_is_named() -> None:
     with pytest.raises(UserError) as refused:
         load_config(overrides=["inference.processes=two"])
     assert str(refused.value) == (
-        "inference.processes = 'two': Input should be a valid integer, or Input should be 'auto'"
+        "inference.processes = 'two': must be a valid integer, or must be 'auto'"
     )
+
+
+@pytest.mark.parametrize("name", ["learning.paused", "run.resume"])
+def test_a_switch_is_true_or_false(name: str) -> None:
+    assert refusal(f"{name}=maybe") == f"{name} = 'maybe': must be true or false"
 
 
 def test_further_problems_are_counted() -> None:

@@ -55,7 +55,10 @@ def load_checkpoint(given: Path) -> tuple[Path, Checkpoint]:
     """
     path = _in_folder(given.expanduser())
     if not path.is_file():
-        raise UserError(f"{given}: no such checkpoint")
+        raise UserError(
+            f"{given}: no such checkpoint; give the path of one, or train one: "
+            "rtagent train --seconds 600"
+        )
     return path, checkpoints.load(path)
 
 

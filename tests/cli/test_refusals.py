@@ -49,7 +49,7 @@ REFUSED = [
     ("profile --set policy.network=wormhole", "policy.network"),
     ("play .", "no checkpoint in it"),
     ("evaluate .", "no checkpoint in it; train one"),
-    ("evaluate absent", "absent: no such checkpoint"),
+    ("evaluate absent", "absent: no such checkpoint; give the path of one, or train one"),
     (f"evaluate {ROM}", "is no checkpoint, or is corrupt (Error while deserializing"),
     ("evaluate --episodes 0", "--episodes 0: must be 1 to"),
     ("evaluate --seed -5", "--seed -5: must not be negative"),
