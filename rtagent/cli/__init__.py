@@ -47,7 +47,7 @@ COMMANDS = {
     "evaluate": Command("how well a checkpoint's policy plays", True),
     "regret": Command("what delay and inaction cost a checkpoint's policy", True),
     "export": Command("a policy, or a run, for other programs", True),
-    "status": Command("how the running daemon is"),
+    "status": Command("processes and figures of the running daemon"),
     "login": Command("print an address that opens the dashboard once"),
     "watch": Command("the running daemon, live in the terminal"),
     "rerun": Command("the running daemon as a Rerun stream", module="rerun_stream"),

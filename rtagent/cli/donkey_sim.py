@@ -26,20 +26,21 @@ REFRESH_S = 1.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--host", default="127.0.0.1", metavar="H", help="address to bind (127.0.0.1)")
+    add("--host", default="127.0.0.1", metavar="H", help="address to bind (default 127.0.0.1)")
     add("--port", type=int, default=DEFAULT_PORT, metavar="P",
-        help=f"port to bind; 0: a free one ({DEFAULT_PORT})")
+        help=f"port to bind; 0: a free one (default {DEFAULT_PORT})")
     add("--track", choices=("circuit", "generated"),
         help="the road of every scene; without it each scene has its own")
-    add("--seed", type=int, default=0, metavar="K", help="seed of the generated road (0)")
-    add("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
-    add("--clients", type=int, default=16, metavar="N", help="most clients at a time (16)")
+    add("--seed", type=int, default=0, metavar="K", help="seed of the generated road (default 0)")
+    add("--fps", type=float, default=60.0, help="telemetry frames per second (default 60)")
+    add("--clients", type=int, default=16, metavar="N", help="most clients at a time (default 16)")
     add("--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator")
-    add("--race", type=int, metavar="LAPS", help="each client races against the clock (no race)")
+    add("--race", type=int, metavar="LAPS",
+        help="each client races against the clock; default: no race")
     add("--race-time-limit", type=float, metavar="S",
-        help=f"seconds for the whole race ({SECONDS_PER_LAP:g} for each lap)")
+        help=f"seconds for the whole race (default {SECONDS_PER_LAP:g} for each lap)")
     add("--checkpoints", type=int, metavar="N",
-        help=f"checkpoints in a lap of the race, with the starting line ({CHECKPOINTS})")
+        help=f"checkpoints in a lap of the race, with the starting line (default {CHECKPOINTS})")
 
 
 def run(args: argparse.Namespace) -> int:

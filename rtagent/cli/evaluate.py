@@ -47,9 +47,10 @@ OnEpisode = Callable[[], object]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_checkpoint_options(parser)
-    add("--episodes", metavar="N", type=int, default=10, help="episodes to play (10)")
+    add("--episodes", metavar="N", type=int, default=10, help="episodes to play (default 10)")
     add("--live", action="store_true", help="play on the wall clock, not in a world that waits")
-    add("--seed", type=int, metavar="K", help="seed of the environment (0; with --live: run.seed)")
+    add("--seed", type=int, metavar="K",
+        help="seed of the environment (default 0, with --live run.seed)")
     add("--video", metavar="FILE", type=Path, help="film the first episode, .mp4; not with --live")
     add_json_option(parser)
 

@@ -16,7 +16,7 @@ from rtagent.evaluation.trained_policy import playing
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     add = parser.add_argument
-    add("--port", metavar="P", type=int, default=0, help="port to bind; 0: a free one (0)")
+    add("--port", metavar="P", type=int, default=0, help="port to bind; 0: a free one (default 0)")
     add_log_options(parser)
 
 

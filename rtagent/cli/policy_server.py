@@ -40,11 +40,11 @@ PERIOD_S = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser, "or package.module:callable, as policy.factory names it; ")
     add = parser.add_argument
-    add("--host", default="127.0.0.1", help="address to bind (127.0.0.1)")
-    add("--port", type=int, default=8000, help="port to bind; 0: a free one (8000)")
+    add("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
+    add("--port", type=int, default=8000, help="port to bind; 0: a free one (default 8000)")
     add("--parallel", metavar="N", type=int, default=1,
-        help="batches that are computed at the same time (1); more where the policy waits for an "
-        "accelerator, or for something else than the processor")
+        help="batches that are computed at the same time (default 1); more where the policy waits "
+        "for an accelerator, or for something else than the processor")
     add("--tls-certificate", metavar="FILE", type=Path,
         help="PEM file with a certificate and its chain: serve wss://, and nothing else")
     add("--tls-key", metavar="FILE", type=Path,

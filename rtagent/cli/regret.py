@@ -66,13 +66,13 @@ Figure = Callable[..., float]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_checkpoint_options(parser)
-    add("--episodes", metavar="N", type=int, default=10, help="episodes in each world (10)")
+    add("--episodes", metavar="N", type=int, default=10, help="episodes in each world (default 10)")
     add_seconds_option(parser, 300.0, "the live world ends after so long, whatever it has played")
     add("--reference", metavar="CHECKPOINT", type=Path,
         help="the best policy that is known, for the learning regret; default: it is unknown")
     add("--states", metavar="N", type=int, default=200,
-        help="states to clone for the predictability (200); 0: none")
-    add("--clones", metavar="K", type=int, default=16, help="clones of each state (16)")
+        help="states to clone for the predictability (default 200); 0: none")
+    add("--clones", metavar="K", type=int, default=16, help="clones of each state (default 16)")
     add_picture_option(parser, "draw bars with intervals")
     add_json_option(parser)
 

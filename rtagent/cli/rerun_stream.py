@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", metavar="FILE", type=Path,
         help="write FILE.rrd, for `rerun FILE.rrd`; default: open the viewer")
     add("--seconds", type=float, metavar="S",
-        help="end after so long; default: at Ctrl-C, or with the daemon")
+        help="seconds to stream; default: until Ctrl-C, or the end of the daemon")
     add_state_dir_option(parser)
     add_json_option(parser)
 

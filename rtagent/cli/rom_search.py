@@ -27,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "For example: start.state=0 increased later.state=120 unchanged last.state")
     add("--type", metavar="TYPE", action="append", dest="types",
         help="a type of a reward file, such as u1 or bcd3le; may be repeated; default: all")
-    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="emulator (gambatte)")
-    add("--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})")
+    add("--backend", choices=("gambatte", "pyboy"), default="gambatte",
+        help="emulator (default gambatte)")
+    add("--most", metavar="N", type=int, default=MOST, help=f"places shown (default {MOST})")
     add_state_dir_option(parser)
     add_json_option(parser)
 

@@ -43,10 +43,14 @@ PROTECTED = -500
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config_options(parser)
-    add("--host", metavar="H", help="address to bind (127.0.0.1)")
-    add("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
-    add("--state-dir", metavar="DIR", type=Path, help="folder for token and checkpoints")
-    add("--realtime", choices=("auto", "on", "off"), help="SCHED_FIFO for the environment (auto)")
+    add("--host", metavar="H", help="address to bind; default: service.host, 127.0.0.1")
+    add("--port", metavar="P", type=int,
+        help="port to bind; 0: a free one; default: service.port, 8008")
+    add("--state-dir", metavar="DIR", type=Path,
+        help="folder for token and checkpoints; default: run.state_dir, "
+        "~/.local/state/rtagent")
+    add("--realtime", choices=("auto", "on", "off"),
+        help="SCHED_FIFO for the environment; default: run.realtime, auto")
     add("--insecure", action="store_true", help="allow an address that others can reach")
     add_log_options(parser)
 
@@ -55,7 +59,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     """`--log-format` and `--quiet`."""
     add = parser.add_argument
     add("--log-format", choices=FORMATS, default="text",
-        help="form of the log on stderr: a line of text or a JSON object for each event (text)")
+        help="form of the log on stderr: a line of text (default) or a JSON object for each event")
     add("--quiet", action="store_true", help="print only the address, warnings and errors")
 
 

@@ -52,21 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = SimulationConfig()
     add("--algorithm", help=f"one of {', '.join(ALGORITHMS)}; default: {defaults.algorithm}")
     add("--inference-ticks", type=float, metavar="X",
-        help=f"inference time, in ticks of a Game Boy ({defaults.inference_ticks:g}); its mean, "
-        "unless outliers, a drift or a step make it longer")
+        help="inference time, in ticks of a Game Boy (default "
+        f"{defaults.inference_ticks:g}); its mean, unless outliers, a drift or a step make it "
+        "longer")
     add("--distribution", help=f"one of {', '.join(DISTRIBUTIONS)}; default: constant")
     add("--spread", type=float, metavar="S",
-        help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "
-        "of those 10 times as long, or, from 1 on, the factor of 1 %% (0.01); drift, step: growth "
-        "of the mean (0.5, 2)")
-    add("--processes", type=int, metavar="N", help=f"inference processes ({defaults.processes})")
+        help="gauss: standard deviation per mean (default 0.02); lognormal: sigma (default 0.5); "
+        "outliers: share of those 10 times as long, or, from 1 on, the factor of 1 %% (default "
+        "0.01); drift, step: growth of the mean (default 0.5, 2)")
+    add("--processes", type=int, metavar="N",
+        help=f"inference processes (default {defaults.processes})")
     add("--chunk", type=int, metavar="H",
-        help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
+        help="actions of consecutive ticks that each inference answers with (default "
+        f"{defaults.chunk})")
     add("--step-ticks", type=float, metavar="S",
-        help="ticks from the beginning of a tick until its frame is there, below 1 (0)")
+        help="ticks from the beginning of a tick until its frame is there, below 1 (default 0)")
     add("--seconds", type=float, default=defaults.seconds, metavar="T",
-        help=f"seconds of virtual time ({defaults.seconds:g})")
-    add("--seed", type=int, default=0, metavar="K", help="seed of all chance (0)")
+        help=f"seconds of virtual time (default {defaults.seconds:g})")
+    add("--seed", type=int, default=0, metavar="K", help="seed of all chance (default 0)")
     add_json_option(parser)
     simulate_run.add_arguments(parser)
 

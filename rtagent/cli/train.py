@@ -74,12 +74,11 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     limit = parser.add_mutually_exclusive_group(required=True)
-    limit.add_argument("--seconds", type=float, metavar="S", help="train for so long")
-    limit.add_argument(
-        "--updates", type=int, metavar="N", help="train until so many updates have been applied"
-    )
+    limit.add_argument("--seconds", type=float, metavar="S", help="seconds to train")
+    limit.add_argument("--updates", type=int, metavar="N", help="updates to apply")
     add_config_options(parser)
-    add("--state-dir", metavar="DIR", type=Path, help="folder for checkpoints and records")
+    add("--state-dir", metavar="DIR", type=Path,
+        help="folder for checkpoints and records; default: run.state_dir")
     add("--out", metavar="DIR", type=Path,
         help="an empty or new folder for the results; default: the run's folder in the state dir")
     add_json_option(parser)
