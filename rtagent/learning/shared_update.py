@@ -119,7 +119,7 @@ class SharedUpdate:
             self._optimizer = HostOptimizer(*given)
         self._normalizing = [
             each for network in (algorithm.network, algorithm.target) for each in network.modules()
-            if isinstance(each, nn.modules.batchnorm._BatchNorm)
+            if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training
         ]
         self._graphed: GraphedCompute | None = None
         if device.device.type == "cuda":

@@ -138,8 +138,7 @@ def learning(stats: Stats) -> Verdict:
 
 
 def _hindrance(stats: Stats) -> str | None:
-    """Why there may be nothing to learn from, however long a learner waits; None: nothing is known.
-    """
+    """Why there may be nothing to learn from, however long a learner waits, if that is known."""
     length, delay = stats.episodes.mean_length_100, stats.actions.delay_ticks.mean
     if length is not None and delay is not None and length <= delay:
         return (
