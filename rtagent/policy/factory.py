@@ -43,8 +43,10 @@ def imported(path: str) -> Callable[..., Any]:
     try:
         factory: Any = pkgutil.resolve_name(path)
     except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError)
+        remedy = "; install it, or put its folder on PYTHONPATH" if missing else ""
         raise UserError(
-            f"policy.factory = {path!r} cannot be imported: {line_of(error)}"
+            f"policy.factory = {path!r} cannot be imported: {line_of(error)}{remedy}"
         ) from error
     if not callable(factory):
         raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")

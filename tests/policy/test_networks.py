@@ -164,7 +164,7 @@ def test_factory_is_used() -> None:
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
-        ("no_such_package:f", "cannot be imported.*no_such_package"),
+        ("no_such_package:f", "cannot be imported.*no_such_package.*PYTHONPATH"),
         ("user_policies:absent", "cannot be imported.*absent"),
         ("user_policies:number", "not callable"),
         ("user_policies:fails", "RuntimeError: the cause"),
