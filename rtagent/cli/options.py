@@ -51,6 +51,21 @@ def check_seconds(seconds: float, longest: float = LONGEST_S) -> None:
         raise UserError(f"--seconds {seconds:.12g}: must be above 0, at most {longest:.12g}")
 
 
+def make_empty(option: str, folder: Path) -> None:
+    """Make the folder of the results before the work, so that an error comes in time.
+
+    Raises:
+        UserError: it cannot be made, or holds something.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{option} {folder}: {error.strerror}") from None
+    if taken:
+        raise UserError(f"{option} {folder}: the folder is not empty; name a new one")
+
+
 def add_picture_option(parser: argparse.ArgumentParser, meaning: str) -> None:
     """`--picture FILE`."""
     parser.add_argument(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from rtagent.cli.options import option
+from rtagent.cli.options import make_empty, option
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.clock import MonotonicClock
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of an inference; injected latency counts where it is longer; default: "
         "measured, unless latency is injected")
     add("--update-ms", type=float, metavar="MS", help="length of an update; default: measured")
-    add("--save", type=Path, metavar="DIR", help="folder for a checkpoint of what was learned")
+    add("--save", type=Path, metavar="DIR",
+        help="an empty or new folder for a checkpoint of what was learned")
 
 
 def check_absent(args: argparse.Namespace) -> None:
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     inference_s, update_s = (_seconds(args, name) for name in ("inference_ms", "update_ms"))
     config, policy = _configured(args)
     if args.save is not None:
-        _prepare(args.save)
+        make_empty("--save", args.save)
     clock = MonotonicClock()
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
@@ -83,14 +84,6 @@ def run(args: argparse.Namespace) -> int:
         )
     report(args, _document(config, policy, found, clock.now() - began), _print)
     return 0
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder of the checkpoint before the run, so that an error comes in time."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--save {folder}: {error.strerror}") from None
 
 
 def _seconds(args: argparse.Namespace, name: str) -> float | None:

@@ -13,7 +13,13 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from rtagent.cli.options import add_config_options, add_json_option, check_seconds, config_of
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    check_seconds,
+    config_of,
+    make_empty,
+)
 from rtagent.cli.output import known, own_stdout, plain_table, report, spinner, stderr, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
@@ -88,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, and print where the results are."""
     goal, config = goal_of(args), _configured(args)
     if args.out is not None:
-        _prepare(args.out)
+        make_empty("--out", args.out)
     clock = MonotonicClock()
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
     with catch_stop_signals() as stop, own_stdout():
@@ -130,17 +136,6 @@ def _configured(args: argparse.Namespace) -> Config:
     if not config.run.tensorboard:
         raise UserError("run.tensorboard = false: the results are made of what it records")
     return config
-
-
-def _prepare(out: Path) -> None:
-    """Make the folder of the results before the training, so that an error comes in time."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        taken = any(out.iterdir())
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror}") from None
-    if taken:
-        raise UserError(f"--out {out}: the folder is not empty")
 
 
 def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:

@@ -88,6 +88,7 @@ REFUSED = [
     )),
     ("simulate --env CartPole-v1 --policy absent", "absent: no such checkpoint"),
     (f"simulate --env CartPole-v1 --seconds 1 --save {ROM}/x", f"--save {ROM}/x: Not a dir"),
+    (f"simulate --env CartPole-v1 --save {ROM.parent}", "the folder is not empty; name a new one"),
     ("simulate --env CartPole-v1 --policy x --save y", "--save: a checkpoint that plays learns"),
     ("simulate --env Nowhere-v7", "Nowhere-v7"),
     ("simulate --env CartPole-v1 --set inference.processes=auto", "inference.processes = 'auto'"),
