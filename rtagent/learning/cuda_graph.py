@@ -107,7 +107,7 @@ class GraphedCompute:
                     raise
                 self._usable = False
                 self._known.clear()
-                self._refused(str(error).splitlines()[0])
+                self._refused(next(iter(str(error).splitlines()), type(error).__name__))
                 return None
             repeat, outputs = recorded
             self._known[key] = Recording(repeat, inputs, outputs)

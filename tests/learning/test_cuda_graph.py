@@ -110,14 +110,20 @@ def test_only_so_many_are_kept(graphed: GraphedCompute, computation: Computation
     assert computation.recordings == 1
 
 
+@pytest.mark.parametrize(("error", "reason"), [
+    (RuntimeError("operation not permitted when stream is capturing\nmore"),
+     "operation not permitted when stream is capturing"),
+    (AssertionError(), "AssertionError"),
+])
 def test_what_cannot_be_recorded_is_run_without(
-    graphed: GraphedCompute, computation: Computation, reasons: list[str]
+    graphed: GraphedCompute, computation: Computation, reasons: list[str],
+    error: Exception, reason: str,
 ) -> None:
-    computation.error = RuntimeError("operation not permitted when stream is capturing\nmore")
+    computation.error = error
     for _ in range(4):
         assert float(graphed(rewarded(1.0, 2.0), True, "float32")[0]) == 3.0
     assert computation.recordings == 1
-    assert reasons == ["operation not permitted when stream is capturing"]
+    assert reasons == [reason]
 
 
 def test_without_memory_all_graphs_are_given_up(
