@@ -86,9 +86,11 @@ class StatsReader:
         status = self._world.status.read()
         registered = self._registered(status, round((now - WINDOW_S) * NANO))
         link = self._world.cluster
+        actions = self._action_figures(rows, minute, registered)
+        # Counted once: the world goes on meanwhile.
+        ticks = actions.agent + actions.reused + actions.default
         return Stats(
-            clock=self._clock_figures(rows, now, since),
-            actions=self._action_figures(rows, minute, registered),
+            clock=self._clock_figures(rows, now, since, ticks), actions=actions,
             inference=self._inference_figures(status, registered.recent, since),
             learning=self._learning_figures(status, now),
             replay=replay_figures(self._world), r3=r3_figures(self._world),
@@ -102,10 +104,9 @@ class StatsReader:
         most = math.ceil(ticks) + self._world.config.env.max_catch_up_ticks
         return self._recent.since(round(since * NANO), most)
 
-    def _clock_figures(self, rows: Rows, now: float, since: float) -> acting.Clock:
+    def _clock_figures(self, rows: Rows, now: float, since: float, ticks: int) -> acting.Clock:
         record = self._world.metrics.environment
         target = self._world.blueprint.rate_hz
-        ticks = record.ticks
         rate = drift_ms = None
         if len(rows) > 1:
             span = int(rows["time_ns"][-1] - rows["time_ns"][0]) / NANO

@@ -11,6 +11,7 @@ import pytest
 from rtagent.clock import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.process_metrics import InferenceRecord, Registration
+from rtagent.telemetry import stats
 from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run
 
@@ -88,6 +89,23 @@ def test_actions_are_those_of_the_rows(run: Run) -> None:
         "mean": np.mean(delays), "p50": np.percentile(delays, 50),
         "p99": np.percentile(delays, 99), "max": max(delays),
     }
+
+
+def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.begin()
+    run.tick(0)
+    spread = stats._spread
+
+    def meanwhile(*given: Any) -> list[float | None]:
+        run.metrics.environment.default += 1
+        return spread(*given)
+
+    monkeypatch.setattr(stats, "_spread", meanwhile)
+    found = run.figures()
+    counted = [found.actions[source] for source in ("agent", "reused", "default")]
+    assert found.clock["ticks"] == sum(counted)
 
 
 def test_window_is_sixty_seconds(run: Run) -> None:
