@@ -16,7 +16,7 @@ class EnvConfig(Section):
     id: str = Field("rtagent/Starfall-v0", min_length=1)
     """A registered Gymnasium id; `package.module:EnvId-v0`, whose module is imported first; or
     `package.module:name` of a class or function that makes the environment."""
-    rate_hz: Annotated[float, Field(gt=0.0, le=1000.0)] | Literal["auto"] = "auto"
+    rate_hz: Annotated[float, Field(ge=1e-6, le=1000.0)] | Literal["auto"] = "auto"
     """Ticks per second of wall-clock time; auto: the environment's own rate (59.7275 for a Game
     Boy, `metadata['render_fps']` of a Gymnasium environment)."""
     default_action: (

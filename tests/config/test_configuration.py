@@ -36,7 +36,8 @@ from tests.conftest import refusal
         "cluster.emulated_bandwidth_mbps=0", "cluster.emulated_loss=1", "cluster.replay='cloud'",
         "service.port=70000", "run.seed=-1",
         "run.checkpoint_every_s=0", "run.realtime='maybe'", "env.max_catch_up_ticks=-1",
-        "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1000000000.0", "env.frame_stack=0",
+        "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1e-10", "env.rate_hz=1000000000.0",
+        "env.frame_stack=0",
         "env.pending_actions=-1", "env.pending_actions=65", "env.pending_actions=1.5",
     ],
 )
