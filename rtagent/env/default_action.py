@@ -53,6 +53,21 @@ class DefaultBehaviour:
         elif value not in ("noop", "repeat"):
             self._function = _load(value)
 
+    def try_out(self) -> None:
+        """Ask the user's function once, about a frame of zeros, as a camera in the dark has them.
+
+        Raises:
+            UserError: it raises, or its answer is no action of the environment.
+        """
+        frame = np.zeros(self._adapter.frame_shape, self._adapter.frame_dtype)
+        try:
+            self.action(frame, None)
+        except Exception as error:
+            told = next(iter(str(error).splitlines()), "no reason given")
+            raise UserError(
+                f"env.default_action fails on a frame of zeros: {type(error).__name__}: {told}"
+            ) from error
+
     def action(self, frame: NDArray[Any], last_action: Action | None) -> Action:
         """The action for this tick, as `Adapter.step` takes it.
 

@@ -56,7 +56,7 @@ def probe(config: Config, doing: Callable[[str], object] = lambda what: None) ->
     doing(environment)
     adapter = open_environment(config.env)
     try:
-        DefaultBehaviour(config.env, adapter)
+        DefaultBehaviour(config.env, adapter).try_out()
         try:
             head = head_of(config.learning, adapter.action_space)
         except UserError as error:

@@ -182,6 +182,17 @@ def test_a_factory_that_raises_is_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("function", "said"), [
+    ("math:sqrt", "TypeError: "), ("builtins:print", "ValueError: .*:print answered: .* got None"),
+])
+def test_a_default_behaviour_that_cannot_answer_is_refused_before_the_world_needs_it(
+    function: str, said: str
+) -> None:
+    config = load_config(overrides=["env.id=CartPole-v1", f"env.default_action={function}"])
+    with pytest.raises(UserError, match=f"^env.default_action fails on a frame of zeros: {said}"):
+        probe(config)
+
+
 def test_the_value_beside_a_factory_is_not_recurrent() -> None:
     settings = [
         "env.id=CartPole-v1", f"policy.factory={__name__}:Chunks", "policy.network=lstm",
