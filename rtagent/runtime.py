@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import secrets
 import threading
@@ -25,7 +26,7 @@ CHECKPOINT_LIMIT_S = 600.0
 
 
 class Runtime:
-    """Acts and learns while the `with` block runs.
+    """Acts and learns while the `with` block runs; the end of the program ends it, too.
 
     The supervisor lives in a thread of its own, which starts every process: they end with it. Every
     method may be called from any thread.
@@ -60,20 +61,21 @@ class Runtime:
         self.run_id = secrets.token_hex(4)
         supervisor = Supervisor(self._config, self._clock, self.run_id)
         thread = threading.Thread(
-            target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor"
+            target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor",
+            daemon=True,
         )
         self._begun = supervisor, thread
         thread.start()
+        # Python would wait for ever for another kind of thread, of a block that is never left.
+        atexit.register(self._stop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        supervisor, thread = self._run()
-        supervisor.request_stop()
-        limit_s = CHECKPOINT_LIMIT_S if self._config.run.checkpoint_replay else STOP_LIMIT_S
-        thread.join(limit_s)
+        thread, limit_s = self._run()[1], self._stop()
+        atexit.unregister(self._stop)
         if thread.is_alive() and error is None:
             raise TimeoutError(
                 f"the run has not ended after {limit_s:.0f} s; it still holds "
@@ -81,6 +83,14 @@ class Runtime:
             )
         if error is None and not self._told:
             self._raise_error()
+
+    def _stop(self) -> float:
+        """End the run, or wait in vain for so many seconds."""
+        supervisor, thread = self._run()
+        supervisor.request_stop()
+        limit_s = CHECKPOINT_LIMIT_S if self._config.run.checkpoint_replay else STOP_LIMIT_S
+        thread.join(limit_s)
+        return limit_s
 
     def _supervise(self, supervisor: Supervisor, state_dir: StateDir) -> None:
         try:

@@ -237,13 +237,17 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(
     assert descriptors[1] <= descriptors[0]
 
 
-def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", ["with runtime as rt", "if rt := runtime.__enter__()"])
+def test_a_script_without_a_main_guard_works_even_if_it_does_not_leave_the_block(
+    tmp_path: Path, block: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import rtagent\n"
         "print('once')\n"
         f"settings = ['env.id=CartPole-v1', 'run.state_dir={tmp_path}', 'replay.capacity=5000']\n"
-        "with rtagent.Runtime(rtagent.load_config(overrides=settings)) as rt:\n"
+        "runtime = rtagent.Runtime(rtagent.load_config(overrides=settings))\n"
+        f"{block}:\n"
         "    rt.wait_ready(timeout=180)\n"
         "    print(rt.stats()['inference']['processes'])\n"
     )
@@ -252,6 +256,8 @@ def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == ["once", "2"], done.stderr
     assert done.returncode == 0
+    # Also in the end, a learner writes what it has learned.
+    assert len(checkpoint.listing(tmp_path / "checkpoints")) == 1
 
 
 def test_before_its_block_a_run_says_so(tmp_path: Path) -> None:
