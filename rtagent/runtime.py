@@ -18,7 +18,7 @@ from rtagent.supervisor.children import LAST_CHECKPOINT_S
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry.stats import StatsReader
-from rtagent.telemetry.verdicts import health
+from rtagent.telemetry.verdicts import failure_in, health
 
 POLL_S = 0.02
 STOP_LIMIT_S = 15.0 + LAST_CHECKPOINT_S
@@ -134,13 +134,16 @@ class Runtime:
             The figures at the end, as `stats`.
 
         Raises:
-            UserError: neither is given, or the run has failed.
+            UserError: neither is given, or the run has ended; or, if updates are waited for, a
+                process that they need keeps failing.
         """
         if updates is None and seconds is None:
             raise UserError("wait: say how many updates, or how many seconds")
         deadline = math.inf if seconds is None else self._clock.now() + seconds
         wanted = math.inf if updates is None else updates
         while self._clock.now() < deadline and self._applied() < wanted:
+            if updates is not None and (failure := failure_in(self.status())) is not None:
+                raise UserError(failure)
             self._clock.sleep_until(min(deadline, self._clock.now() + POLL_S))
         return self.stats()
 

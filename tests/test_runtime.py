@@ -316,6 +316,19 @@ def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         runtime.wait_ready(0.0)
 
 
+def test_updates_that_will_not_come_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    role = {"name": "learner 0", "role": "learner", "state": "failed", "last_error": "no memory"}
+    monkeypatch.setattr(runtime, "_applied", lambda: 0)
+    monkeypatch.setattr(runtime, "status", lambda: {"roles": [role]})
+    monkeypatch.setattr(runtime, "stats", dict)
+    with pytest.raises(UserError, match="learner 0 has failed: no memory"):
+        runtime.wait(updates=5, seconds=0.1)
+    assert runtime.wait(seconds=0.1) == {}
+
+
 class OneAtATime:
     """Figures for one thread at a time; it notices when another comes in."""
 

@@ -25,7 +25,7 @@ from rtagent.cli.evaluate_film import Film
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
-from rtagent.cli.train import failure_in, wait_ready
+from rtagent.cli.train import wait_ready
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -39,6 +39,7 @@ from rtagent.memory.process_metrics import EPISODES
 from rtagent.runtime import Runtime
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint, save
+from rtagent.telemetry.verdicts import failure_in
 
 POLL_S = 0.1
 OnEpisode = Callable[[], object]

@@ -31,6 +31,7 @@ from rtagent.telemetry import learning_curve
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
 from rtagent.telemetry.process import EPISODES_FILE
 from rtagent.telemetry.sinks import TENSORBOARD_DIR
+from rtagent.telemetry.verdicts import failure_in
 
 LONGEST_S = 366 * 86_400.0
 MOST_UPDATES = 10**12
@@ -39,8 +40,6 @@ SAMPLE_S = 1.0
 BOOT_S = 120.0
 LAST_EPISODES = 20
 PICTURE = "learning.png"
-NEEDED = ("environment", "inference", "learner")
-"""Without these there is no training."""
 
 
 @dataclass(frozen=True)
@@ -191,15 +190,6 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
 def _applied(runtime: Runtime) -> int:
     """Updates that all learners have applied in this run."""
     return sum(each.applied for each in runtime.world.metrics.learners)
-
-
-def failure_in(status: Mapping[str, Any]) -> str | None:
-    """The error of a process that keeps failing and that training needs, in a line, or None."""
-    for role in status.get("roles", ()):
-        if role["state"] == "failed" and role["role"] in NEEDED:
-            lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
-            return f"{role['name']} has failed: {lines[-1]}"
-    return None
 
 
 def live_figures(stats: Mapping[str, Any]) -> str:

@@ -34,6 +34,8 @@ ON_SCHEDULE = 0.03
 """Data and time of a horizon may differ by so much."""
 WELL = ("running", "stopping")
 NAMED = 2
+NEEDED = ("environment", "inference", "learner")
+"""Without these there is no training."""
 
 Document = Mapping[str, Any]
 
@@ -176,6 +178,14 @@ def health(status: Document) -> Verdict:
     return Verdict(
         "good", "Nothing is broken", f"{_plural(len(roles), 'process', 'es')} {run}; {so_far}"
     )
+
+
+def failure_in(status: Document) -> str | None:
+    """The error of a process that keeps failing and that training needs, in a line, or None."""
+    for role in status.get("roles", ()):
+        if role["state"] == "failed" and role["role"] in NEEDED:
+            return f"{role['name']} has failed: {_last_line(role)}"
+    return None
 
 
 def evenness(stats: Stats) -> Verdict:
