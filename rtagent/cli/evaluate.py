@@ -134,7 +134,9 @@ def play_live(
 def follow_ledger(
     runtime: Runtime, count: int, seconds: float, stop: StopSignal, on_episode: OnEpisode
 ) -> Rows:
-    """The rows of a live world's ledger, from its first tick until one of three limits.
+    """The rows of a live world's finished episodes, from its first tick until one of three limits.
+
+    An episode is left out in which the environment's process has died.
 
     Args:
         runtime: the live world, just begun.
@@ -147,23 +149,28 @@ def follow_ledger(
         UserError: the run or a process has failed; or the ledger is too small to read every tick.
     """
     clock, ledger = MonotonicClock(), runtime.world.ledger
+    episodes = runtime.world.metrics.environment.episodes
     found: list[Rows] = [ledger.read(0, 0)]
-    following, done, deadline = 0, 0, clock.now() + seconds
-    while done < count and clock.now() < deadline and not stop.received:
+    finished: list[int] = []
+    following, seen, deadline = 0, 0, clock.now() + seconds
+    while len(finished) < count and clock.now() < deadline and not stop.received:
         clock.sleep_until(clock.now() + POLL_S)
         failure = failure_in(runtime.status())
         if failure is not None:
             raise UserError(failure)
+        # Before the rows, which are written first.
+        ended, seen = episodes.since(seen)
         rows = ledger.read(following, ledger.newest + 1)
         if len(rows) and len(rows) != rows["tick"][-1] + 1 - following:
             raise UserError("replay.capacity: too small to read every tick of the live world")
         following += len(rows)
-        ended = int(np.count_nonzero(rows["flags"]))
-        for _ in range(min(ended, count - done)):
+        for _ in range(min(len(ended), count - len(finished))):
             on_episode()
-        done += ended
+        finished += ended["episode"].tolist()
         found.append(rows)
-    return np.concatenate(found)
+    every = np.concatenate(found)
+    whole: Rows = every[np.isin(every["episode"], finished)]
+    return whole
 
 
 @contextlib.contextmanager

@@ -16,8 +16,10 @@ from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.evaluation.process import Played
+from rtagent.memory.ledger import TRUNCATED, row_dtype
 from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Refused, Run
+from tests.conftest import make_blueprint
 from tests.trained import leave_checkpoint
 
 CARTPOLE = ("env.id=CartPole-v1", "policy.width=1")
@@ -150,9 +152,33 @@ def test_a_policy_that_is_told_what_is_pending_wants_the_live_world(
 
 def test_a_live_world_that_keeps_failing_is_not_waited_for() -> None:
     role = {"name": "environment", "role": "environment", "state": "failed", "last_error": "gone"}
-    ledger = SimpleNamespace(newest=-1, read=lambda *ticks: np.zeros(0))
-    runtime: Any = SimpleNamespace(
-        world=SimpleNamespace(ledger=ledger), status=lambda: {"roles": [role]}
-    )
+    runtime = playing_live(np.zeros(0), [], role)
     with pytest.raises(UserError, match="environment has failed: gone"):
         follow_ledger(runtime, 1, 0.3, StopSignal(), lambda: None)
+
+
+def test_an_episode_that_a_death_of_the_environment_has_cut_is_not_counted() -> None:
+    rows = np.zeros(9, row_dtype(make_blueprint()))
+    rows["tick"], rows["reward"] = np.arange(9), 1.0
+    rows["episode"] = [0, 0, 1, 1, 1, 2, 2, 2, 3]
+    # The flag of a row that has been read already is not seen, the other one is.
+    rows["flags"][[4, 7]] = TRUNCATED
+    told: list[None] = []
+    found = follow_ledger(
+        playing_live(rows, [2]), 1, 60.0, StopSignal(), lambda: told.append(None)
+    )
+    assert found["tick"].tolist() == [5, 6, 7]
+    assert len(told) == 1
+
+
+def playing_live(rows: Any, finished: list[int], *roles: dict[str, Any]) -> Any:
+    """What `follow_ledger` sees of a run whose ledger has these rows."""
+    ended = np.array([(number,) for number in finished], [("episode", np.int64)])
+    episodes = SimpleNamespace(since=lambda number: (ended[number:], len(ended)))
+    return SimpleNamespace(
+        world=SimpleNamespace(
+            ledger=SimpleNamespace(newest=len(rows) - 1, read=lambda first, stop: rows[first:stop]),
+            metrics=SimpleNamespace(environment=SimpleNamespace(episodes=episodes)),
+        ),
+        status=lambda: {"roles": roles},
+    )
