@@ -147,11 +147,12 @@ def _hindrance(stats: Stats) -> str | None:
             f"episodes of {length:.1f} ticks are over before an action that was computed from one "
             f"of their frames comes, {delay:.1f} ticks later"
         )
-    if stats.clock.ticks >= stats.replay.limit:
+    limit = stats.replay.limit
+    if limit and stats.clock.ticks >= limit:
         return (
             f"the replay is full, and what is learned from at once (learning.n_step, rollout, "
-            f"burn_in + sequence) may take more than its {_count(stats.replay.limit)} ticks; or a "
-            "learner has no core"
+            f"burn_in + sequence) may take more than its {_count(limit)} ticks; or a learner has "
+            "no core"
         )
     return None
 

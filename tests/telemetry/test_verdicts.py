@@ -227,6 +227,9 @@ def test_the_verdict_says_if_there_may_never_be_anything_to_learn_from() -> None
     assert (found.level, found.headline) == ("watch", "Not learning yet")
     assert "may take more than its 5000 ticks" in found.detail
     assert "5000" not in learning(stats(clock__ticks=5000)).detail
+    # As figures of another version may lack it.
+    found = learning(stats(learning__updates=0, clock__ticks=5000, replay__limit=None))
+    assert found.level == "none"
 
 
 def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
