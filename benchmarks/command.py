@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from rtagent.cli import EXIT_USER_ERROR, Parser
-from rtagent.cli.options import PICTURES
+from rtagent.cli.options import check_picture
 from rtagent.cli.output import print_json
 from rtagent.cli.stop_signal import stop_signals
 from rtagent.errors import UserError
@@ -75,9 +75,9 @@ def new_file(text: str) -> Path:
 
 def new_picture(text: str) -> Path:
     """The type of an option that names a picture to be drawn at the end."""
-    if not text.endswith(PICTURES):
-        raise argparse.ArgumentTypeError(f"{text}: the name must end in {', '.join(PICTURES)}")
-    return new_file(text)
+    path = Path(text)
+    check_picture(path)
+    return path
 
 
 def add_names(parser: argparse.ArgumentParser, metavar: str, names: Collection[str]) -> None:

@@ -23,7 +23,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -91,7 +91,8 @@ def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> No
     sharpen_timers()
     prefer_acting(realtime)
     context = context_of(handles, folder)
-    world, policy = context.world, cast("Any", InstantPolicy())
+    world = context.world
+    policy: Any = InstantPolicy()
     weights = Weights(world.weights, 1, policy, context.clock)
     driver = Driver(context, policy, weights)
     deposit = world.actions.deposit

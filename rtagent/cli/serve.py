@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", metavar="P", type=int,
         help="port to bind; 0: a free one; default: service.port, 8008")
     add("--state-dir", metavar="DIR", type=Path,
-        help="folder for token and checkpoints; default: run.state_dir, "
-        "~/.local/state/rtagent")
+        help="folder for token and checkpoints; default: run.state_dir")
     add("--realtime", choices=("auto", "on", "off"),
         help="SCHED_FIFO for the environment; default: run.realtime, auto")
     add("--insecure", action="store_true", help="allow an address that others can reach")

@@ -106,13 +106,13 @@ def learning(stats: Stats) -> Verdict:
         return Verdict("watch", "Learning is paused", f"As requested; {returned}")
     if stats.cluster is not None and not stats.cluster.connected:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
+    starting = any(each.state == "starting" for each in stats.learning.workers)
     if not stats.learning.updates or stats.learning.loss is None:
         since = "since the start" if stats.learning.updates else "so far"
-        hindrance = _hindrance(stats)
+        hindrance = None if starting else _hindrance(stats)
         waits = hindrance or "a learner needs data first, and a core that nobody else needs"
         level = "watch" if hindrance else "none"
         return Verdict(level, "Not learning yet", f"No update {since}: {waits}; {returned}")
-    starting = any(each.state == "starting" for each in stats.learning.workers)
     # For the first second a learner has no rate.
     if rate is None and (starting or stats.learning.silent == 0):
         return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from benchmarks.command import command_line, from_zero, new_file, new_picture, report
+from rtagent.errors import UserError
 
 
 @pytest.mark.parametrize("wrong", [
     ["--nothing"], ["--seconds", "x"], ["--seconds", "-1"], ["--seconds", "0"],
     ["--seconds", "nan"], ["--seconds", "inf"], ["--rounds", "0"], ["--rounds", "1.5"],
     ["--seed=-1"], ["--seed", "x"], ["--save", "/nowhere/file"], ["--save", "/tmp"],
-    ["--picture", "/nowhere/picture.png"], ["--picture", "picture.txt"],
 ])
 def test_bad_input_is_one_line_that_names_the_command(
     wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -26,7 +26,6 @@ def test_bad_input_is_one_line_that_names_the_command(
     parser.add_argument("--rounds", type=int, nargs="+")
     parser.add_argument("--seed", type=from_zero)
     parser.add_argument("--save", type=new_file)
-    parser.add_argument("--picture", type=new_picture)
     with pytest.raises(SystemExit) as ended:
         parser.parse_args()
     assert ended.value.code == 2
@@ -35,6 +34,16 @@ def test_bad_input_is_one_line_that_names_the_command(
     assert wrong[-1].removeprefix("--seed=") in said
     assert said.endswith(" (see rtagent bench chunks --help)\n")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("file", "why"), [
+    ("/nowhere/picture.png", "cannot be written"), ("picture.txt", "the name must end in .png"),
+])
+def test_a_picture_that_could_not_be_drawn_is_refused_at_once(file: str, why: str) -> None:
+    parser = command_line("Chunks.")
+    parser.add_argument("--picture", type=new_picture)
+    with pytest.raises(UserError, match=f"^--picture {file}: {why}"):
+        parser.parse_args(["--picture", file])
 
 
 def test_numbers_within_their_bounds_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

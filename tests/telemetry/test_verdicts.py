@@ -227,6 +227,9 @@ def test_the_verdict_says_if_there_may_never_be_anything_to_learn_from() -> None
     assert (found.level, found.headline) == ("watch", "Not learning yet")
     assert "may take more than its 5000 ticks" in found.detail
     assert "5000" not in learning(stats(clock__ticks=5000)).detail
+    starting = [{"state": "starting"}]
+    found = learning(stats(learning__updates=0, clock__ticks=5000, learning__workers=starting))
+    assert found.level == "none"
     # As figures of another version may lack it.
     found = learning(stats(learning__updates=0, clock__ticks=5000, replay__limit=None))
     assert found.level == "none"
