@@ -11,14 +11,17 @@ the process that started them. Processes that were in the group before, such as 
 of a shell's pipe, are left alone. The watcher is forked before the owner makes its session, and
 stays in the old group: it forwards the signals that a terminal sends to that group, such as Ctrl-C,
 until the owner has ended. It waits for the end of a pipe, whose other end the kernel closes however
-the owner dies; programs that the owner starts do not inherit that end. Processes that are forked
-while others are being killed are found in the next round.
+the owner dies; programs that the owner starts do not inherit that end. Python runs the handler of a
+signal between two of its instructions, so one that comes just before a read would wait until the
+read returns: the C part of a handler therefore writes to a second pipe, and the watcher waits for
+both. Processes that are forked while others are being killed are found in the next round.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import tempfile
@@ -67,11 +70,17 @@ def end_descendants_with_this_process() -> Path:
 def _wait(pipe: int, owner: int, mask: set[int]) -> None:
     """Wait for the end of the pipe, and so of the owner; signals do not end or stop the watcher."""
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    both = select.poll()
+    both.register(pipe, select.POLLHUP)
+    both.register(woken, select.POLLIN)
     for number in GROUP_SIGNALS:
         signal.signal(number, partial(_forward, owner))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    while os.read(pipe, 1):
-        pass
+    while pipe not in dict(both.poll()):
+        os.read(woken, 1)
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

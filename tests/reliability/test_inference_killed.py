@@ -138,8 +138,9 @@ def test_one_of_many_killed_fifty_times(shared: Runtime, machine: Machine) -> No
     assert len(took_s) == KILLS
     assert np.percentile(took_s, 90) <= machine.allows(LIMIT_S), sorted(took_s)
     assert max(took_s) <= machine.allows(HELD_UP_S), sorted(took_s)
-    # The next action of a killed process is lost; the others go on.
-    assert 0 < default_ticks(rows) < 0.5 * len(rows)
+    # The next action of a killed process is lost: nobody acts, or an older action is used again.
+    lost = int((rows["source"] != Source.AGENT).sum())
+    assert 0 < lost < 0.5 * len(rows)
     wait_for_true_inaction(shared)
     workers = [role(shared, f"inference {index}") for index in VICTIMS]
     assert sum(worker["restarts"] for worker in workers) == KILLS
