@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -36,6 +37,11 @@ def tell_signals(pipe: Any) -> None:
 def tell_modules(pipe: Any) -> None:
     """Says what it has imported."""
     pipe.send(sorted(sys.modules))
+
+
+def tell_collector(pipe: Any) -> None:
+    """Says whether garbage is collected, and how many objects the collector leaves alone."""
+    pipe.send((gc.isenabled(), gc.get_freeze_count()))
 
 
 def answer(value: Any, doing: Any) -> Any:

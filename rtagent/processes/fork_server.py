@@ -13,6 +13,7 @@ checkpoints written first.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -63,9 +64,15 @@ def main(descriptor: int, owner: int, preload: Sequence[str]) -> None:
     # The owner has blocked them, so that none could end this process until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_OWNER)
     die_with_parent(owner)
+    # Imports make hundreds of thousands of objects, and none of them is garbage.
+    gc.disable()
     for name in preload:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # The collector writes into every object that it visits: 30 MB of modules that all children
+    # share would be copied, at some time or other.
+    gc.freeze()
+    gc.enable()
     _Server(socket.socket(fileno=descriptor)).serve()
 
 

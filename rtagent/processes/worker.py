@@ -11,7 +11,6 @@ supervisor reads the last messages of a dead worker before it looks at the exit 
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -170,9 +169,6 @@ def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
     """
     spare_or_sacrifice(out_of_memory)
     name_process(f"rt-{name}")
-    # The collector writes into every object that it visits: 30 MB of modules that all children
-    # share would be copied, at some time or other.
-    gc.freeze()
 
 
 def run_worker(assignment: Assignment, pipe: Pipe) -> None:

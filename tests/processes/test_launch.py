@@ -22,7 +22,7 @@ from rtagent.processes import fork_server as server_side
 from rtagent.processes import launch
 from rtagent.processes.launch import REFUSED, ForkServer, Process
 from tests.conftest import eventually, open_descriptors
-from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
+from tests.spawned import fail, leave, sleep, tell_collector, tell_modules, tell_signals
 
 LIMIT_S = 180.0
 
@@ -235,6 +235,16 @@ def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
     server.spawn(tell_signals, theirs, name="child")
     assert ours.poll(LIMIT_S)
     assert ours.recv() == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
+
+
+@pytest.mark.process
+def test_shared_objects_are_frozen_for_the_collector(shared_fork_server: ForkServer) -> None:
+    ours, theirs = multiprocess.Pipe()
+    shared_fork_server.spawn(tell_collector, theirs, name="child")
+    assert ours.poll(LIMIT_S)
+    enabled, frozen = ours.recv()
+    assert enabled
+    assert frozen > 10_000
 
 
 @pytest.mark.process

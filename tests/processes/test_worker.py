@@ -1,8 +1,7 @@
-"""What every child of the fork server does first."""
+"""The life of a worker process, without one."""
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -10,23 +9,8 @@ from typing import Any
 
 import pytest
 
-from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import open_pipe
-from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext, start_life
-
-
-def frozen() -> None:
-    """A child that fails if the collector looks through what the fork server has imported."""
-    start_life("test")
-    sys.exit(gc.get_freeze_count() <= 10_000)
-
-
-@pytest.mark.process
-def test_shared_objects_are_frozen_for_the_collector(shared_fork_server: ForkServer) -> None:
-    child = shared_fork_server.spawn(frozen, name="test")
-    child.join()
-    assert child.exitcode == 0
-
+from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext
 
 PRINTS = """
 from types import SimpleNamespace
