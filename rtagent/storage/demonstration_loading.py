@@ -122,12 +122,13 @@ def load(
         How many ticks were written.
 
     Raises:
-        UserError: a file is damaged, or has changed since it was found.
+        UserError: a file is damaged, or has changed since it was found; or no action in them counts
+            as computed from a frame of its episode, so that nothing could be learned.
     """
     stop = past.newest + 1
     lowest = max(0, stop - min(keep, frames.capacity - GUARD_TICKS))
     ends = list(accumulate(outline.ticks for outline in past.outlines))
-    episode = 0
+    episode, decides = 0, stop == lowest
     for path, outline, end in zip(past.files, past.outlines, ends, strict=True):
         if end <= lowest:
             continue
@@ -139,7 +140,12 @@ def load(
         for first in range(max(lowest, rows.first), end, PIECE_TICKS):
             rows.write(first, min(first + PIECE_TICKS, end), frames, ledger, time_ns)
             progress((first - lowest) / (stop - lowest))
-        episode = rows.next_episode
+        episode, decides = rows.next_episode, decides or rows.decides
+    if not decides:
+        raise UserError(
+            f"no decision in {past.source}: its episodes are too short for "
+            f"learning.demonstration_delay = {delay} and demonstration_interval = {interval}"
+        )
     for ring in (frames, ledger):
         ring.begin(past.newest, lowest)
     return stop - lowest
@@ -154,6 +160,9 @@ class _Rows:
         delay: ticks from the frame that an action is learned for to its execution.
         interval: ticks from one decision of the player to the next.
         episode: number of the first episode.
+
+    Attributes:
+        decides: whether any tick counts as a decision.
     """
 
     def __init__(
@@ -166,7 +175,9 @@ class _Rows:
         ticks = first + np.arange(len(numbers))
         self._observed = ticks - delay
         # Nothing is decided for the reset, which is the first row of an episode.
-        self._decided = (ticks - self._starts - 1) % interval == 0
+        decided = (ticks - self._starts - 1) % interval == 0
+        self._known = decided & (self._observed >= self._starts)
+        self.decides = bool(self._known.any())
         self._episodes = episode + np.unique(numbers, return_inverse=True)[1]
         self.next_episode = int(self._episodes[-1]) + 1
 
@@ -176,7 +187,7 @@ class _Rows:
         for tick in range(start, stop):
             at = tick - self.first
             begin, observed = int(self._starts[at]), int(self._observed[at])
-            known = observed >= begin and bool(self._decided[at])
+            known = bool(self._known[at])
             ledger.write(
                 tick, observed=observed if known else -1, time_ns=time_ns,
                 registered_ns=time_ns if known else 0, lateness_ns=0,

@@ -160,6 +160,16 @@ def test_a_player_who_decides_seldom(tmp_path: Path) -> None:
         assert total == pytest.approx(sum(rewards), abs=1e-5)
 
 
+@pytest.mark.parametrize(("delay", "interval"), [(14, 1), (4, 15)])
+def test_demonstrations_without_any_decision_are_refused(
+    tmp_path: Path, delay: int, interval: int
+) -> None:
+    source = saved(tmp_path, demonstration((9, 14)))
+    with pytest.raises(UserError, match=f"no decision.*delay = {delay} .*interval = {interval}$"):
+        fill(source, Rings(), delay, interval=interval)
+    assert fill(source, Rings(), 13) == 23
+
+
 def test_a_saved_replay_still_knows_what_was_demonstrated(tmp_path: Path) -> None:
     rings = Rings()
     fill(saved(tmp_path, demonstration((9, 14))), rings, 2)
