@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import nan
 
 VERSION = "brain.Event:2"
 
@@ -18,8 +19,6 @@ _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
 """Wire types of the fields that are written; 0 is a varint."""
-_LARGEST = 3.4028234663852886e38
-"""Of a float32."""
 
 
 def version_record(wall_time: float) -> bytes:
@@ -33,17 +32,25 @@ def scalar_record(wall_time: float, step: int, values: Mapping[str, float]) -> b
     Args:
         wall_time: seconds since 1970.
         step: their position on the horizontal axis, at least 0.
-        values: by tag; `group/name` puts them into groups. Those beyond float32 are left out.
+        values: by tag; `group/name` puts them into groups. Those beyond float32 become not a
+            number, for which TensorBoard draws a mark.
     """
     summary = b"".join(
-        _nested(1, _text(1, tag) + _field(2, _FLOAT, struct.pack("<f", value)))
-        for tag, value in values.items() if abs(value) <= _LARGEST
+        _nested(1, _text(1, tag) + _field(2, _FLOAT, _float32(value)))
+        for tag, value in values.items()
     )
     return _record(
         _field(1, _DOUBLE, struct.pack("<d", wall_time))
         + _field(2, 0, _varint(step))
         + _nested(5, summary)
     )
+
+
+def _float32(value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", nan)
 
 
 def _record(message: bytes) -> bytes:

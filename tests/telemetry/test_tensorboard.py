@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tensorboard.backend.event_processing import event_accumulator as accumulator
 
 from rtagent.files.append import append_whole
@@ -53,8 +55,10 @@ def test_a_damaged_record_is_noticed(tmp_path: Path) -> None:
     assert [e.step for e in read(tmp_path).Scalars("a")] == [1]
 
 
-def test_what_a_float32_cannot_hold_is_left_out(tmp_path: Path) -> None:
+def test_what_a_float32_cannot_hold_is_shown_as_unknown(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1"
     append_whole(path, scalar_record(1.0, 7, {"a": 3e38, "b": -3.5e38, "c": 1e300}))
     found = read(tmp_path)
-    assert found.Tags()["scalars"] == ["a"]
+    (known,), *unknown = (found.Scalars(tag) for tag in "abc")
+    assert known.value == pytest.approx(3e38)
+    assert [(e.step, isnan(e.value)) for each in unknown for e in each] == [(7, True)] * 2
