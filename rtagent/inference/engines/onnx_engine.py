@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ class OnnxRuntime:
         weights = network.weights()
         names = [f"weight_{index}" for index in range(len(weights))]
         try:
-            with translating(), tempfile.TemporaryDirectory() as folder:
+            with translating(), _unlogged(), tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "policy.onnx"
                 # The exporter that traces takes half a second, the other one 18.
                 torch.onnx.export(
@@ -93,3 +95,16 @@ class OnnxTemplate:
             for name, tensor in zip(names, self._network.split(values), strict=True)
         )
         return np.frombuffer(model.SerializeToString(), np.uint8)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without the exporter's log, into which it writes the whole graph when it fails."""
+    name = "_jit_onnx_log"
+    # The log has a switch, but the exporter itself turns it on.
+    write = getattr(torch._C, name, None)
+    setattr(torch._C, name, lambda *parts: None)
+    try:
+        yield
+    finally:
+        setattr(torch._C, name, write)

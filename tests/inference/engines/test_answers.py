@@ -94,7 +94,7 @@ def test_a_picture_may_be_brighter_than_any_that_int8_was_prepared_with() -> Non
     np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
 
 
-def test_it_says_which_operator_it_has_not(engine: Engine, caplog: Any) -> None:
+def test_it_says_which_operator_it_has_not(engine: Engine, caplog: Any, capfd: Any) -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -106,5 +106,6 @@ def test_it_says_which_operator_it_has_not(engine: Engine, caplog: Any) -> None:
     network = Traceable(Odd(), np.zeros((1, 6), np.float32), None)
     with pytest.raises(Unsupported, match="aten::special_bessel_j0"):
         engine.template(network)
+    assert capfd.readouterr() == ("", "")
     logging.getLogger("rtagent").warning("what follows is still heard")
     assert caplog.messages == ["what follows is still heard"]
