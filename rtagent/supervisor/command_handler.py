@@ -179,8 +179,8 @@ class CommandHandler:
         if "memory_budget_mb" in changes.get("r3", ()):
             self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         self._desired.put(desired)
-        self._inference_changed |= "inference" in changes
         after = live_values(desired.config)
+        self._inference_changed |= after["inference"] != before["inference"]
         for section, given in changes.items():
             if section in ROLES:
                 self._children.reset_failed(ROLES[section], self._clock.now())

@@ -172,6 +172,15 @@ def test_what_is_already_in_force_is_no_event(stage: Stage) -> None:
     assert stage.events == [("set", "learning", "python", {"paused": False}, {"paused": True})]
 
 
+def test_what_is_already_in_force_does_not_begin_the_last_minute_anew(stage: Stage) -> None:
+    stage.learners = [Child("inference", index, print, State.RUNNING) for index in range(2)]
+    stage.handler._world.stagger = stage._stub(algorithm="adaptive")
+    for latency, since in ((0.0, 0.0), (20.0, 50.0)):
+        stage.set("inference", processes=2, injected_latency_ms=latency)
+        stage.handler.note_new_settings(50.0)
+        assert stage.desired.current.inference_since == since
+
+
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(
     stage: Stage,
 ) -> None:
