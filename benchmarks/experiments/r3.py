@@ -55,8 +55,17 @@ CHANGED = (1.5, 0.8)
 BATCH = 32
 LEAST_BATCHES = 16
 """Least batches of the smallest size in a horizon: a slow learner gets more time."""
-PANELS = (*["deadline"] * 3, "batch", "replay", "deadline", *["world"] * 2, "memory")
-"""What each panel of the picture shows; without such trials it is left out."""
+PANELS = (
+    *[("deadline",)] * 3, ("batch",), ("replay",), ("deadline", "changed"), *[("world",)] * 2,
+    ("memory",),
+)
+"""What each panel of the picture shows; without figures of such trials it is left out."""
+COLUMNS = 3
+SWEPT = {
+    "batch": ("batch size, transitions", "samples_per_s", "samples per second"),
+    "replay": ("replay, ticks", "memory_mib", "memory of all processes, MiB"),
+}
+"""What is swept -> its name; the figure of what it costs, and its name."""
 ENDLESS_S = 1e7
 ENDLESS = 1_000_000_000
 WARM_UP_S = 3.0
@@ -269,7 +278,7 @@ def _memory(stats: dict[str, Any]) -> dict[str, Any]:
 
 def draw(results: Results, figure: Any) -> None:
     """Misses and return by deadline, latencies as a distribution, and both sweeps."""
-    panels = figure.subplots(3, 3)
+    panels = _panels(results, figure)
     deadline = results.where(what="deadline")
     for place, mode in enumerate(CONTENDERS):
         own = deadline.where(mode=mode)
@@ -298,32 +307,45 @@ def draw(results: Results, figure: Any) -> None:
         xlabel="busy programs beside it", ylabel="missed at the deadline of 1, %; squares: changing"
     )
     _draw_others(results, panels[2])
-    for axes, what in zip(panels[1], ("batch", "replay"), strict=False):
+    for axes, what in zip(panels[1], SWEPT, strict=False):
         swept = results.where(what=what)
-        if swept.trials:
+        if axes.get_visible():
             _draw_sweep(swept, axes, what)
     for axes in panels.flat:
         axes.grid(alpha=0.3)
-    for axes, what in zip(panels.flat, PANELS, strict=True):
-        axes.set_visible(bool(results.where(what=what).trials))
-    if deadline.trials:
-        panels[0, 0].legend(fontsize=7)
+    by_mode = [axes for axes in (panels[0, 0], panels[1, 2]) if axes.get_visible()]
+    for axes in by_mode[:1]:
+        axes.legend(fontsize=7)
     figure.suptitle(
         "CartPole at 200 Hz, wall clock, where nothing else is said; intervals over algorithms and "
         "seeds"
     )
 
 
+def _panels(results: Results, figure: Any) -> NDArray[Any]:
+    """Axes for every panel, those with figures side by side, the others invisible."""
+    known = {trial["params"]["what"] for trial in results.trials if "figures" in trial}
+    shown = [not known.isdisjoint(whats) for whats in PANELS]
+    rows = -(-max(1, sum(shown)) // COLUMNS)
+    figure.set_figheight(figure.get_figheight() * rows * COLUMNS / len(PANELS))
+    grid = figure.add_gridspec(rows, min(COLUMNS, max(1, sum(shown))))
+    places = np.maximum(0, np.cumsum(shown) - 1)
+    return np.array([
+        figure.add_subplot(grid[place], visible=visible)
+        for place, visible in zip(places.tolist(), shown, strict=True)
+    ]).reshape(-1, COLUMNS)
+
+
 def _draw_sweep(swept: Results, axes: Any, what: str) -> None:
     """Return by the size of the batch, or of the replay, and what it costs."""
     swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
     other = axes.twinx()
-    figure_of = "samples_per_s" if what == "batch" else "memory_mib"
-    swept.line(other, what, figure_of, color="tab:red", label=figure_of)
-    axes.set(xlabel=what, ylabel="mean return (green)", xscale="log")
+    size, cost, label = SWEPT[what]
+    swept.line(other, what, cost, color="tab:red", label=label)
+    axes.set(xlabel=size, ylabel="mean return (green)", xscale="log")
     axes.set_xticks(swept.values(what), swept.values(what))
     axes.minorticks_off()
-    other.set_ylabel(f"{figure_of} (red)")
+    other.set_ylabel(f"{label} (red)")
 
 
 def _draw_others(results: Results, panels: Any) -> None:
@@ -350,10 +372,9 @@ def _draw_others(results: Results, panels: Any) -> None:
     panels[2].set_ylabel("of the data budget at the deadline, %")
     panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
     panels[2].set_ylim(0, 130)
-    if results.where(what="memory").trials:
-        panels[2].legend(fontsize=7)
-    if results.where(what="world").trials:
-        panels[0].legend(fontsize=7)
+    for axes in (panels[0], panels[2]):
+        if axes.get_visible():
+            axes.legend(fontsize=7)
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 12.5))

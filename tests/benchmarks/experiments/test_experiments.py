@@ -196,6 +196,7 @@ def test_the_curves_of_a_pair_are_drawn(compared: ModuleType, contenders: tuple[
     [
         ([{"what": "deadline", "mode": "step", "share": 1.0, "busy": 0}], [0, 1, 2, 5]),
         ([{"what": "batch", "batch": 16}, {"what": "batch", "batch": 64}], [3]),
+        ([{"what": "changed", "mode": "step", "busy": 0}], [5]),
     ],
 )
 def test_panels_without_trials_are_left_out(
@@ -207,6 +208,17 @@ def test_panels_without_trials_are_left_out(
     figure = pyplot.figure()
     r3.draw(Results([{"params": each, "seed": 0, "figures": figures} for each in trials]), figure)
     assert [place for place in range(9) if figure.axes[place].get_visible()] == shown
+    grids = {figure.axes[place].get_subplotspec().num1 for place in shown}
+    assert grids == set(range(len(shown)))
+    assert not any("_" in each.get_xlabel() + each.get_ylabel() for each in figure.axes)
+    pyplot.close(figure)
+
+
+def test_panels_of_failed_trials_alone_are_left_out() -> None:
+    figure = pyplot.figure()
+    params = {"what": "deadline", "mode": "step", "share": 1.0, "busy": 0}
+    r3.draw(Results([{"params": params, "seed": 0, "failed": "no memory"}]), figure)
+    assert not any(axes.get_visible() for axes in figure.axes)
     pyplot.close(figure)
 
 
