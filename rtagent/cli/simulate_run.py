@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.options import make_empty, option
-from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stderr, stdout
 from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -65,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--seconds {args.seconds:g}: must be above 0")
     inference_s, update_s = (_seconds(args, name) for name in ("inference_ms", "update_ms"))
     config, policy = _configured(args)
+    if config.r3.memory_budget_mb is not None:
+        stderr().print("r3.memory_budget_mb is not applied: it depends on measured memory")
     if args.save is not None:
         make_empty("--save", args.save)
     clock = MonotonicClock()

@@ -75,8 +75,9 @@ def run(
     """Act, and learn if `learning.processes` says so.
 
     Args:
-        config: of the run; a `learning.precision` of `auto`, `placement` and `prefetch`, which
-            depend on the machine, are taken as float32, off and 0.
+        config: of the run; what depends on the machine is not applied: a precision of `auto` is
+            taken as float32, `learning.placement` as off, `learning.prefetch` as 0, and the replay
+            keeps `replay.capacity` whatever `r3.memory_budget_mb` is.
         seconds: of virtual time.
         seed: in place of `run.seed`.
         policy: a checkpoint to begin with. If None, random weights.
@@ -133,8 +134,9 @@ def _settled(config: Config, seed: int | None) -> Config:
     except ValueError as error:
         raise UserError(str(error)) from None
     values = config.model_dump()
-    if values["learning"]["precision"] == "auto":
-        values["learning"]["precision"] = "float32"
+    for section in ("policy", "learning"):
+        if values[section]["precision"] == "auto":
+            values[section]["precision"] = "float32"
     values["learning"] |= {"placement": "off", "prefetch": 0}
     if seed is not None:
         values["run"]["seed"] = seed
@@ -176,7 +178,7 @@ def _check_length(what: str, seconds: float) -> None:
 
 
 def _forward_s(config: Config, blueprint: Blueprint) -> float:
-    policy = ActingPolicy.of(config, blueprint, "float32")
+    policy = ActingPolicy.of(config, blueprint)
     policy.warm_up()
     zeros = blueprint.no_observation()
     return _median_s(lambda: policy.values(zeros))
@@ -246,7 +248,7 @@ class _Run:
         )
         self.workers.newest = world.frames.newest
         self._clock = _Clock(self.workers, lateness(TICK_LATENESS_S, tick_s, rng.spawn(1)[0]))
-        policy = ActingPolicy.of(config, blueprint, "float32")
+        policy = ActingPolicy.of(config, blueprint)
         standby = Standby(policy)
         weights = Weights(world.weights, blueprint.parameters, standby, self._clock)
         self._drivers = [

@@ -85,6 +85,11 @@ def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: 
     assert (other.code, other.err.count("\n")) == (2, 1)
 
 
+def test_a_memory_budget_is_said_not_to_be_applied(run: Run) -> None:
+    done = run(*POLE, *SHORT, "--set", "r3.memory_budget_mb=4000", "--set", "learning.processes=0")
+    assert (done.code, done.err.count("r3.memory_budget_mb is not applied")) == (0, 1)
+
+
 def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
     settings = ("--set", "inference.injected_latency_ms=30", "--set", "inference.processes=1")
     shown = run(*POLE, "--seconds", "3", *settings).out

@@ -6,9 +6,12 @@ from itertools import repeat
 
 import numpy as np
 import pytest
+import torch
 
 from rtagent.config.learning import A2C_DEFAULTS
 from rtagent.errors import UserError
+from rtagent.inference.standby import Standby
+from rtagent.policy.acting import ActingPolicy
 from rtagent.virtual import simulation
 from tests.virtual.pole import RATE_HZ, pole
 
@@ -23,6 +26,23 @@ def test_two_runs_are_the_same_to_the_bit_and_another_seed_is_another_run() -> N
     assert first.updates == second.updates > 50
     assert first.rows.tobytes() == second.rows.tobytes() != other.rows.tobytes()
     assert (first.weights == second.weights).all()
+
+
+@pytest.mark.parametrize(("precision", "acts_in"), [
+    ("auto", torch.float32), ("bfloat16", torch.bfloat16),
+])
+def test_it_acts_in_the_precision_of_its_policy(
+    monkeypatch: pytest.MonkeyPatch, precision: str, acts_in: torch.dtype
+) -> None:
+    found: list[torch.dtype] = []
+
+    def standby(policy: ActingPolicy) -> Standby:
+        found.append(next(policy.module.parameters()).dtype)
+        return Standby(policy)
+
+    monkeypatch.setattr(simulation, "Standby", standby)
+    pole("learning.processes=0", f"policy.precision={precision}", seconds=0.5)
+    assert found == [acts_in]
 
 
 def test_inaction_and_delay_are_those_of_the_schedule() -> None:
