@@ -141,6 +141,12 @@ def nearest_key(dotted: str) -> str | None:
     return next((by_name[each] for each in difflib.get_close_matches(name, by_name, 1, 0.75)), None)
 
 
+def misspelt(dotted: str) -> str | None:
+    """One line about a `section.key` that is unknown and resembles a known one; None of others."""
+    near = None if dotted in all_keys() else nearest_key(dotted)
+    return near and f"{dotted}: unknown key; did you mean {near}?"
+
+
 def _hint(problem: Mapping[str, Any]) -> str:
     """What an unknown key or section was probably meant to be, or where all keys are listed."""
     path = [str(part) for part in problem["loc"][:2]]

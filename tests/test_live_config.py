@@ -46,3 +46,20 @@ def test_a_section_without_live_settings_is_refused_even_if_nothing_in_it_change
     with pytest.raises(UserError, match=f"^{section}: nothing in it can be changed"):
         changed(load_config(), {section: {}})
     assert changed(load_config(), {"inference": {}}) == load_config()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"inference": {"processs": 2}},
+         "inference.processs: unknown key; did you mean inference.processes?"),
+        ({"inferense": {"processes": 2}},
+         "inferense.processes: unknown key; did you mean inference.processes?"),
+        ({"inference": {"zzz": 2}}, "inference.zzz: cannot be changed while running"),
+        ({"learning": {"gamma": 0.5}}, "learning.gamma: cannot be changed while running"),
+    ],
+)
+def test_what_was_probably_meant_is_named(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        changed(load_config(), changes)
+    assert str(caught.value) == reason

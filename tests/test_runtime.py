@@ -376,7 +376,7 @@ def pole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 REFUSED = [
     ("inference", {"processes": 10_000}, "inference.processes = 10000"),
     ("inference", {"processes": 2, "algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
-    ("inference", {"injected_latency_ms": 99.0, "processs": 1}, "processs: cannot be changed"),
+    ("inference", {"injected_latency_ms": 99.0, "processs": 1}, "did you mean inference.processes"),
     ("learning", {"paused": 1}, "learning.paused = 1"),
     ("learning", {"batch_size": 8, "gamma": 0.5}, "learning.gamma: cannot be changed"),
 ]

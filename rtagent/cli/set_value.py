@@ -11,7 +11,7 @@ from rtagent.cli.daemon import add_state_dir_option, find_daemon
 from rtagent.cli.events import change_in_words
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import print_json
-from rtagent.config_sources import all_keys, nearest_key
+from rtagent.config_sources import misspelt
 from rtagent.errors import UserError
 from rtagent.live_config import KEYS
 
@@ -61,19 +61,15 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not _is_utf8(setting):
             raise UserError(f"set {setting}: is not UTF-8")
         if dotted not in KEYS:
-            raise UserError(_unknown(dotted))
+            raise UserError(misspelt(dotted) or (
+                f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(KEYS)}"
+            ))
         section, _, name = dotted.partition(".")
         values = changes.setdefault(section, {})
         if name in values:
             raise UserError(f"set {setting}: {dotted} is named twice")
         values[name] = _value(text)
     return changes
-
-
-def _unknown(dotted: str) -> str:
-    if dotted not in all_keys() and (near := nearest_key(dotted)):
-        return f"{dotted}: unknown key; did you mean {near}?"
-    return f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(KEYS)}"
 
 
 def _value(text: str) -> Any:
