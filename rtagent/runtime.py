@@ -114,7 +114,7 @@ class Runtime:
         deadline = self._clock.now() + timeout
         while not self._acting():
             if self._clock.now() > deadline:
-                raise TimeoutError(f"not ready after {timeout:.0f} s: {self._what_lacks()}")
+                raise TimeoutError(f"not ready after {timeout:g} s: {self._what_lacks()}")
             self._clock.sleep_until(self._clock.now() + POLL_S)
 
     def _what_lacks(self) -> str:
@@ -171,9 +171,10 @@ class Runtime:
 
         Raises:
             NotInForce: accepted, but a process fails, or it is not in force after 30 s.
+            TimeoutError: no answer in time; the change may still be made.
             UserError: refused; nothing has changed.
         """
-        return self._running().submit("set", as_changes(changes)).result(timeout)
+        return self._answer("set", as_changes(changes), timeout)
 
     def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `inference`."""
@@ -197,10 +198,19 @@ class Runtime:
             timeout: seconds.
 
         Raises:
+            TimeoutError: it takes longer; it may still be written.
             UserError: it cannot be written.
         """
-        written = self._running().submit("checkpoint", {"replay": replay}).result(timeout)
+        written = self._answer("checkpoint", {"replay": replay}, timeout)
         return {"path": self._running().checkpoint_dir / written["file"], **written}
+
+    def _answer(self, command: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
+        try:
+            return self._running().submit(command, arguments).result(timeout)
+        except TimeoutError:
+            raise TimeoutError(
+                f"{command}: no answer after {timeout:g} s; it may still be carried out"
+            ) from None
 
     def stats(self) -> dict[str, Any]:
         """Every figure, as `GET /v1/stats`.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -314,6 +314,21 @@ def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     status["roles"][0]["state"] = "running"
     with pytest.raises(TimeoutError, match="not every inference process has acted"):
         runtime.wait_ready(0.0)
+
+
+@pytest.mark.parametrize(("command", "ask"), [
+    ("set", lambda runtime: runtime.set_inference(0.0625, processes=2)),
+    ("checkpoint", lambda runtime: runtime.checkpoint(timeout=0.0625)),
+])
+def test_an_answer_that_does_not_come_in_time_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, ask: Callable[[Runtime], object]
+) -> None:
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    silent = SimpleNamespace(submit=lambda name, arguments: Future())
+    monkeypatch.setattr(runtime, "_running", lambda: silent)
+    with pytest.raises(TimeoutError) as late:
+        ask(runtime)
+    assert str(late.value) == f"{command}: no answer after 0.0625 s; it may still be carried out"
 
 
 def test_updates_that_will_not_come_are_not_waited_for(
