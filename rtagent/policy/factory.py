@@ -81,10 +81,6 @@ def check_output(
             answer = module.eval()(*inputs)
             if len(inputs) > 1 and encodes(module):
                 answer = module.decide(module.encode(inputs[0]), *inputs[1:])
-            if size:
-                answer, left = answer
-                if left.shape != (len(zeros[0]), size):
-                    raise ValueError(f"leaves states {tuple(left.shape)}, not (B, {size})")
     except Exception as error:
         beside = f" and pending actions {zeros[1].shape}" if len(zeros) > 1 else ""
         raise UserError(
@@ -93,17 +89,40 @@ def check_output(
         ) from error
     module.train(was_training)
     count = len(zeros[0])
+    if size:
+        answer = _without_states(answer, path, (count, size))
     wanted = (count, *shape)
     given = tuple(answer.shape) if isinstance(answer, Tensor) else ()
     if len(given) == len(wanted) + 1 and given[:1] + given[2:] == wanted:
         return given[1]
     if given != wanted:
-        found = given if isinstance(answer, Tensor) else type(answer).__name__
         raise UserError(
-            f"policy.factory = {path!r}: the module maps {count} observations to {found}, "
+            f"policy.factory = {path!r}: the module maps {count} observations to {_form(answer)}, "
             f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
     return None
+
+
+def _without_states(answer: Any, path: str, wanted: tuple[int, int]) -> Any:
+    """The outputs of a recurrent module's answer, if it also has the states that it leaves.
+
+    Raises:
+        UserError: it has none, or they are not of the wanted shape.
+    """
+    # A tensor can be taken apart, too: into the rows of its batch.
+    pair = isinstance(answer, tuple | list) and len(answer) == 2
+    if pair and _form(answer[1]) == wanted:
+        return answer[0]
+    found = f"states {_form(answer[1])}" if pair else _form(answer)
+    raise UserError(
+        f"policy.factory = {path!r}: forward of a module with state_size = {wanted[1]} must return "
+        f"a pair, the outputs and the new states, {wanted}, and it returned {found}"
+    )
+
+
+def _form(answer: Any) -> tuple[int, ...] | str:
+    """The shape of a tensor, the type of anything else."""
+    return tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
 
 
 def encodes(module: Any) -> bool:

@@ -120,6 +120,42 @@ def test_a_factory_may_build_one() -> None:
         build(PolicyConfig(factory=f"{__name__}:make_wrong"), VECTORS, ACTIONS)
 
 
+class Answers(nn.Module):
+    """A user's network that says that its state has five numbers, and answers as it is told."""
+
+    state_size = 5
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, observations: Tensor, states: Tensor) -> Any:
+        return self.answer(torch.zeros(len(observations), 3), states)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (lambda outputs, states: outputs, "(2, 3)"),
+        (lambda outputs, states: (outputs, states[:, :4]), "states (2, 4)"),
+        (lambda outputs, states: (outputs, (states, states)), "states tuple"),
+        (lambda outputs, states: (outputs, states, states), "tuple"),
+        (lambda outputs, states: None, "NoneType"),
+    ],
+)
+def test_a_factory_whose_network_leaves_no_state_is_told_what_to_return(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, found: str
+) -> None:
+    monkeypatch.setattr(f"{__name__}.make_sum", lambda *spaces: Answers(answer))
+    factory = f"{__name__}:make_sum"
+    with pytest.raises(UserError) as caught:
+        build(PolicyConfig(factory=factory), VECTORS, ACTIONS)
+    assert str(caught.value) == (
+        f"policy.factory = {factory!r}: forward of a module with state_size = 5 must return a "
+        f"pair, the outputs and the new states, (2, 5), and it returned {found}"
+    )
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 def test_what_cannot_learn_it_says_so(algorithm: Any) -> None:
     learning = LearningConfig(algorithm=algorithm)
