@@ -258,12 +258,13 @@ class Adapter:
         return words.index("NOOP") if "NOOP" in words else self.actions.zero
 
 
-def open_environment(config: EnvConfig) -> Adapter:
+def open_environment(config: EnvConfig, adapter: type[Adapter] = Adapter) -> Adapter:
     """Build the environment that the configuration names.
 
     Args:
         config: `id` is a registered Gymnasium id, `package.module:EnvId-v0`, or
             `package.module:name` of a class or function; `kwargs` go to its constructor.
+        adapter: its type.
 
     Returns:
         The adapter; no episode has begun yet.
@@ -273,7 +274,7 @@ def open_environment(config: EnvConfig) -> Adapter:
     """
     env = make(config)
     try:
-        return Adapter(env, config)
+        return adapter(env, config)
     except BaseException as error:
         # It may have started a simulator.
         _close(env)

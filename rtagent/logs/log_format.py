@@ -33,6 +33,13 @@ def log_to_stderr(form: str, level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
+def error_with_calls(error: BaseException, most: int = CALLS) -> str:
+    """An exception, and its calls from the innermost outwards."""
+    calls = traceback.extract_tb(error.__traceback__)[: -most - 1 : -1]
+    where = ", called by ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in calls)
+    return f"{type(error).__name__}: {error}; in {where}"
+
+
 def event_text(event: Mapping[str, Any]) -> str:
     """An event as text, without its time: the kind, and `key=value` for every other key."""
     said = {key: value for key, value in event.items() if key not in (*_OMITTED, "at", "kind")}
@@ -84,13 +91,9 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def _error(record: logging.LogRecord) -> str | None:
-    """The exception of a record, and its calls from the innermost outwards; None if it has none."""
+    """The exception of a record with its calls; None if it has none."""
     error = record.exc_info[1] if record.exc_info else None
-    if error is None:
-        return None
-    calls = traceback.extract_tb(error.__traceback__)[: -CALLS - 1 : -1]
-    where = ", called by ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in calls)
-    return f"{type(error).__name__}: {error}; in {where}"
+    return None if error is None else error_with_calls(error)
 
 
 def _pairs(details: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

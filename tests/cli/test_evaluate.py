@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from rtagent.cli.evaluate import _print, follow_ledger, state_dir_with, summary
 from rtagent.cli.stop_signal import StopSignal
@@ -86,6 +87,21 @@ def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None
         ("--video", str(tmp_path / "play.avi"), "must end in .mp4"),
     ):
         assert said in refused("evaluate", str(tmp_path), option, value)
+
+
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_an_environment_that_raises_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("the world was\ntold to fail")
+
+    monkeypatch.setattr(CartPoleEnv, call, fails)
+    said = refused("evaluate", str(tmp_path))
+    assert f"env.id = CartPole-v1: {call}() raised ValueError: the world was told to fail" in said
+    assert f"in fails ({__file__}:" in said
 
 
 def test_an_old_checkpoint_wants_a_configuration(

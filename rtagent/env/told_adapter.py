@@ -1,0 +1,48 @@
+"""For commands that step an environment themselves: what it raises is one line for the user.
+
+The daemon's environment process needs the exception: its traceback becomes an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+from numpy.typing import NDArray
+
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter, Step
+from rtagent.errors import UserError
+from rtagent.logs.log_format import error_with_calls
+
+CALLS = 2
+"""Innermost calls that the line has; the last ones are of this program."""
+
+
+class ToldAdapter(Adapter):
+    """As `Adapter`, but whatever an episode raises is a `UserError` that names the environment."""
+
+    def __init__(self, env: gym.Env[Any, Any], config: EnvConfig) -> None:
+        super().__init__(env, config)
+        self._id = config.id
+
+    def reset(self, seed: int | None = None) -> NDArray[Any]:
+        """As `Adapter.reset`."""
+        with self._told("reset"):
+            return super().reset(seed)
+
+    def step(self, action: Any) -> Step:
+        """As `Adapter.step`."""
+        with self._told("step"):
+            return super().step(action)
+
+    @contextmanager
+    def _told(self, call: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise UserError(
+                f"env.id = {self._id}: {call}() raised {error_with_calls(error, CALLS)}"
+            ) from error
