@@ -9,3 +9,9 @@ class UserError(Exception):
     The message is one line that names the cause and what to do about it. The command line prints
     it and exits with code 2; the HTTP service answers it as a 4xx problem.
     """
+
+
+def remedy_of(error: Exception) -> str:
+    """The end of a line about an import: what to do if a module is not found; else empty."""
+    missing = isinstance(error, ModuleNotFoundError)
+    return "; install it, or put its folder on PYTHONPATH" if missing else ""

@@ -24,7 +24,7 @@ from rtagent.env.actions import Action, actions_for
 from rtagent.env.declarations import action_meanings, declared, rate_hz, reward_range
 from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
 from rtagent.env.registry import register
-from rtagent.errors import UserError
+from rtagent.errors import UserError, remedy_of
 
 MOST_LISTED = 10
 """Ids listed in an error message."""
@@ -318,7 +318,7 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
         reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
         kind = "" if isinstance(error, gym.error.Error | ImportError) else type(error).__name__
         line = ": ".join(part for part in (f"env.id = {config.id}", kind, reason) if part)
-        raise UserError(line) from error
+        raise UserError(line + remedy_of(error)) from error
 
 
 def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:

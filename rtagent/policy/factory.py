@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, remedy_of
 
 
 def from_factory(
@@ -43,10 +43,8 @@ def imported(path: str) -> Callable[..., Any]:
     try:
         factory: Any = pkgutil.resolve_name(path)
     except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError)
-        remedy = "; install it, or put its folder on PYTHONPATH" if missing else ""
         raise UserError(
-            f"policy.factory = {path!r} cannot be imported: {line_of(error)}{remedy}"
+            f"policy.factory = {path!r} cannot be imported: {line_of(error)}{remedy_of(error)}"
         ) from error
     if not callable(factory):
         raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")
