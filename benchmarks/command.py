@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from rtagent.cli import EXIT_USER_ERROR, Parser
-from rtagent.cli.options import check_picture
+from rtagent.cli.options import check_picture, why_unwritable
 from rtagent.cli.output import print_json
 from rtagent.cli.stop_signal import stop_signals
 from rtagent.errors import UserError
@@ -68,8 +67,8 @@ def from_zero(text: str) -> int:
 def new_file(text: str) -> Path:
     """The type of an option that names a file to be written at the end."""
     path = Path(text)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text}: cannot be written")
+    if why := why_unwritable(path):
+        raise argparse.ArgumentTypeError(f"{text}: cannot be written: {why}")
     return path
 
 

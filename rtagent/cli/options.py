@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -83,8 +84,20 @@ def check_picture(path: Path | None) -> None:
         return
     if path.suffix not in PICTURES:
         raise UserError(f"--picture {path}: the name must end in {', '.join(PICTURES)}")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"--picture {path}: cannot be written")
+    if why := why_unwritable(path):
+        raise UserError(f"--picture {path}: cannot be written: {why}")
+
+
+def why_unwritable(path: Path) -> str | None:
+    """Why a file cannot be written; None if it can. Nothing is written to find out."""
+    # Not methods of the path: these raise where a folder may not be looked into.
+    folder = path.parent
+    if os.path.isdir(path):
+        return os.strerror(errno.EISDIR)
+    if not os.path.isdir(folder):
+        return os.strerror(errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT)
+    may = os.access(path if os.path.exists(path) else folder, os.W_OK)
+    return None if may else os.strerror(errno.EACCES)
 
 
 def check_between(option: str, value: float, least: float, most: float, unit: str = "") -> None:
