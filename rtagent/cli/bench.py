@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from rtagent.cli import bench_ratchet
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, report, stdout
+from rtagent.cli.stop_signal import handled_by
 from rtagent.errors import UserError
 
 RATCHET = Path("benchmarks", "ratchet.json")
@@ -61,16 +62,31 @@ def _become(command: list[str]) -> NoReturn:
 def _measure(name: str, arguments: tuple[str, ...]) -> Any:
     """The JSON that a benchmark prints; its exit code, which is about its own limits, is ignored.
 
+    A signal that ends this process ends the benchmark first, which ends its daemon.
+
     Raises:
         UserError: it printed no JSON.
     """
     path = find_script(name, find_scripts(), "benchmark")
     command = [sys.executable, str(path), "--json", *arguments]
-    done = subprocess.run(command, env=_environ(), stdout=subprocess.PIPE, text=True, check=False)
+    # In a group of its own the benchmark gets a Ctrl-C once, from here, and not from the terminal.
+    process = subprocess.Popen(
+        command, env=_environ(), stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    received: list[int] = []
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    with process, handled_by(forward):
+        printed, _ = process.communicate()
+    if received:
+        raise KeyboardInterrupt
     try:
-        return json.loads(done.stdout)
+        return json.loads(printed)
     except ValueError:
-        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None
+        raise UserError(f"{name} ended with {process.returncode} and no JSON") from None
 
 
 def _environ() -> dict[str, str]:

@@ -30,19 +30,20 @@ def catch_stop_signals() -> Iterator[StopSignal]:
     def note(*_: object) -> None:
         stop.received = True
 
-    with _handled_by(note):
+    with handled_by(note):
         yield stop
 
 
 @contextmanager
 def interrupted_by_stop_signals() -> Iterator[None]:
     """Inside, each such signal raises KeyboardInterrupt, as Ctrl-C does by itself."""
-    with _handled_by(signal.default_int_handler):
+    with handled_by(signal.default_int_handler):
         yield
 
 
 @contextmanager
-def _handled_by(handler: Callable[..., None]) -> Iterator[None]:
+def handled_by(handler: Callable[..., object]) -> Iterator[None]:
+    """Inside, such a signal calls the handler."""
     numbers = stop_signals()
     before = [signal.signal(number, handler) for number in numbers]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from rtagent.cli import bench, bench_ratchet, main
 from rtagent.cli.bench_ratchet import Record
+from rtagent.processes.interrupts import EXIT_INTERRUPTED
 from tests.cli.conftest import Refused, Run
 
 ECHO = '''"""Says what it was told.
@@ -71,6 +73,37 @@ def test_becomes_the_benchmark(
 def test_a_benchmark_that_prints_no_json_has_no_figures(refused: Refused, checkout: Path) -> None:
     bench_ratchet.write(checkout / bench.RATCHET, [Record("a", "echo", (), ("a",), "more", 0.0)])
     assert "echo ended with 3 and no JSON" in refused("bench", "--check")
+
+
+SIGNALLED = '''"""Signals the command that runs it, and ends when it is signalled itself."""
+import os, signal, sys
+
+def end(*_):
+    print("ended in good order", file=sys.stderr, flush=True)
+    sys.exit(130)
+
+if __name__ == "__main__":
+    signal.alarm(30)
+    signal.signal(signal.SIGTERM, end)
+    os.kill(os.getppid(), signal.SIGTERM)
+    signal.pause()
+'''
+
+
+@pytest.mark.process
+def test_a_signal_ends_the_benchmark_that_is_checked(
+    checkout: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "benchmarks" / "subject" / "signalled.py").write_text(SIGNALLED)
+    records = [Record("a", "signalled", (), ("a",), "more", 0.0)]
+    bench_ratchet.write(checkout / bench.RATCHET, records)
+    # What is not handled must not end the tests.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert main(["bench", "--check"]) == EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capfd.readouterr().err == "ended in good order\n"
 
 
 def test_without_a_checkout(
