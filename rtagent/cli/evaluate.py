@@ -30,7 +30,7 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
-from rtagent.env.told_adapter import ToldAdapter
+from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.evaluation.process import LONGEST_EPISODE_S, Evaluator, Played, seed_of
 from rtagent.evaluation.regret import live_episodes
@@ -94,7 +94,7 @@ def play_paused(
     on_episode: OnEpisode, video: Path | None,
 ) -> list[Played]:
     """Play in a world that waits for the policy; film the first episode if `video` names a file."""
-    adapter = open_environment(config.env, ToldAdapter)
+    adapter = open_environment(config.env, ReportingAdapter)
     try:
         acting = policy.acting()
         evaluator = Evaluator(adapter, acting.greedy, lambda: not stop.received, acting.forget)

@@ -39,7 +39,7 @@ from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter, open_environment
-from rtagent.env.told_adapter import ToldAdapter
+from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.evaluation import regret
 from rtagent.evaluation.intervals import Estimate, jackknife
@@ -109,7 +109,7 @@ def _measure(
     """Play the three worlds; returns the figures to print."""
     reference = None if args.reference is None else _reference(args, config)
     values = _greedy(config, saved, path)
-    adapter = open_environment(config.env, ToldAdapter)
+    adapter = open_environment(config.env, ReportingAdapter)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         regret.check_cloning(adapter, config.env.id)

@@ -21,7 +21,7 @@ CALLS = 2
 """Innermost calls that the line has; the last ones are of this program."""
 
 
-class ToldAdapter(Adapter):
+class ReportingAdapter(Adapter):
     """As `Adapter`, but whatever an episode raises is a `UserError` that names the environment."""
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig) -> None:
@@ -30,16 +30,16 @@ class ToldAdapter(Adapter):
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         """As `Adapter.reset`."""
-        with self._told("reset"):
+        with self._reporting("reset"):
             return super().reset(seed)
 
     def step(self, action: Any) -> Step:
         """As `Adapter.step`."""
-        with self._told("step"):
+        with self._reporting("step"):
             return super().step(action)
 
     @contextmanager
-    def _told(self, call: str) -> Iterator[None]:
+    def _reporting(self, call: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
