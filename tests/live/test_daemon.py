@@ -34,8 +34,39 @@ def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = rtagent("serve", "--port", str(port), "--state-dir", str(tmp_path), *CARTPOLE)
+    assert refused.returncode == 2
+    assert f"port {port} is in use" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "daemon.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--set", "env.id=Nowhere-v7"], "Nowhere-v7"),
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--set", "replay.capacity=50000000"], "too little memory"),
+    ],
+)
+def test_bad_input_ends_in_one_line(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    refused = rtagent("serve", "--port", "0", "--state-dir", str(tmp_path), *arguments)
+    assert refused.returncode == 2
+    assert reason in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    # No address of what does not run.
+    assert refused.stdout == ""
+    assert not (tmp_path / "daemon.json").exists()
+
+
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
+    """It learns as long as it runs, so the tests that need none come first."""
     with RunningDaemon(*CARTPOLE) as running:
         yield running
 
@@ -109,34 +140,3 @@ def test_a_second_daemon_is_refused_its_directory_and_its_port(daemon: RunningDa
     assert "held by another daemon" in same.stderr
     assert len(same.stderr.strip().splitlines()) == 1
     eventually(lambda: daemon.status()["state"] == "running", "running")
-
-
-def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        refused = rtagent("serve", "--port", str(port), "--state-dir", str(tmp_path), *CARTPOLE)
-    assert refused.returncode == 2
-    assert f"port {port} is in use" in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "daemon.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--set", "env.id=Nowhere-v7"], "Nowhere-v7"),
-        (["--host", "0.0.0.0"], "--insecure"),
-        (["--set", "replay.capacity=50000000"], "too little memory"),
-    ],
-)
-def test_bad_input_ends_in_one_line(
-    tmp_path: Path, arguments: list[str], reason: str
-) -> None:
-    refused = rtagent("serve", "--port", "0", "--state-dir", str(tmp_path), *arguments)
-    assert refused.returncode == 2
-    assert reason in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
-    # No address of what does not run.
-    assert refused.stdout == ""
-    assert not (tmp_path / "daemon.json").exists()
-
