@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,34 +50,38 @@ class RunningDaemon:
         self.started = 0.0
 
     def __enter__(self) -> RunningDaemon:
-        self._folder = tempfile.TemporaryDirectory()
-        self.state_dir = self._state_dir or Path(self._folder.name)
-        # Not a pipe: one that nobody reads fills up, and then the daemon drops its log lines.
-        self._said = tempfile.TemporaryFile()
-        self.started = time.monotonic()
-        command = [
-            *self._under, sys.executable, "-m", "rtagent", "serve", "--port", "0",
-            "--state-dir", str(self.state_dir), *self._arguments,
-        ]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=self._stderr or self._said,
-            env=self._environ,
-        )
-        self._client = self._connect()
-        if self._ready:
-            self._wait_ready()
+        # A signal may come before it is ready.
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            self.state_dir = self._state_dir or Path(folder)
+            # Not a pipe: one that nobody reads fills up, and then the daemon drops its log lines.
+            self._said = stack.enter_context(tempfile.TemporaryFile())
+            self.started = time.monotonic()
+            command = [
+                *self._under, sys.executable, "-m", "rtagent", "serve", "--port", "0",
+                "--state-dir", str(self.state_dir), *self._arguments,
+            ]
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=self._stderr or self._said,
+                env=self._environ,
+            )
+            stack.callback(self._end)
+            self._client = stack.enter_context(self._connect())
+            if self._ready:
+                self._wait_ready()
+            self._held = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._held.close()
+
+    def _end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(timeout=STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._said.close()
-        self._folder.cleanup()
 
     @property
     def url(self) -> str:
