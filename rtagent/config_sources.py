@@ -130,15 +130,19 @@ def nearest_key(dotted: str) -> str | None:
     Args:
         dotted: `section.key`, which is unknown.
     """
-    name = dotted.rpartition(".")[2].lower()
-    same = [key for key in all_keys() if key.partition(".")[2] == name]
-    if len(same) == 1:
-        return same[0]
-    near = difflib.get_close_matches(dotted.lower(), same or all_keys(), 1, 0.75)
-    if near or same:
-        return near[0] if near else same[0]
-    by_name = {key.partition(".")[2]: key for key in all_keys()}
-    return next((by_name[each] for each in difflib.get_close_matches(name, by_name, 1, 0.75)), None)
+    section, _, name = dotted.lower().rpartition(".")
+    meant = difflib.get_close_matches(section, Config.model_fields, 1)
+    by_name: dict[str, str] = {}
+    # The keys of the section that was probably meant come first.
+    for key in sorted(all_keys(), key=lambda key: key.partition(".")[0] not in meant):
+        by_name.setdefault(key.partition(".")[2], key)
+    if name in by_name:
+        return by_name[name]
+    own = [each for each, key in by_name.items() if key.partition(".")[0] in meant]
+    # Names alone are compared: the section before them would make all its keys alike.
+    near = difflib.get_close_matches(name, own, 1, 0.7)
+    near = near or difflib.get_close_matches(name, by_name, 1, 0.75)
+    return by_name[near[0]] if near else None
 
 
 def misspelt(dotted: str) -> str | None:

@@ -102,6 +102,8 @@ def test_a_key_inside_kwargs() -> None:
         ("inference.procesess=3", "did you mean inference.processes?"),
         ("inference.gamma=0.9", "did you mean learning.gamma?"),
         ("agent.gama=0.9", "did you mean learning.gamma?"),
+        ("inferense.procesess=3", "did you mean inference.processes?"),
+        ("learning.unknown=1", "learning.unknown: unknown key; `rtagent config schema`"),
         ("env.rate=30", "did you mean env.rate_hz?"),
         ("nonsense.key=3", "nonsense: unknown key; `rtagent config schema` lists all keys"),
         ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),

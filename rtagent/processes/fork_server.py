@@ -64,7 +64,7 @@ def main(descriptor: int, owner: int, preload: Sequence[str]) -> None:
     # The owner has blocked them, so that none could end this process until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_OWNER)
     die_with_parent(owner)
-    # Imports make hundreds of thousands of objects, and 2 % of them are garbage.
+    # Imports make hundreds of thousands of objects, and hardly any of them is garbage.
     gc.disable()
     for name in preload:
         with contextlib.suppress(ImportError):
