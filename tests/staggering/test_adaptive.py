@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtagent.staggering.adaptive import _bound, adaptive, claim, complete
@@ -68,6 +68,7 @@ def test_the_bound_is_that_of_the_moment_of_the_claim() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(4.5, 5.5), min_size=1, max_size=60))
+@example([4.5, 5.5, 5.5] + [5.0] * 38)
 def test_the_bound_follows_the_quantiles(times: list[float]) -> None:
     state = fresh()
     needed = []
@@ -85,6 +86,9 @@ def test_the_bound_follows_the_quantiles(times: list[float]) -> None:
         q95 = ranked[math.ceil(0.95 * (len(ns) - 1))]
         estimate = q50 + 2 * (q95 - q50)
         assert state.load().period == pytest.approx(estimate * 1e-9)
+        if len(ns) == 4 * 6 + 16 + 1:
+            # Six processes have settled: what was needed while they started is forgotten.
+            needed.clear()
         needed.append(math.ceil(estimate * 1e-9 / TICK + 0.05))
     assert state.load().bound == max(needed)
 
