@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from rtagent.cli import EXIT_USER_ERROR, Parser
-from rtagent.cli.options import check_picture, why_unwritable
+from rtagent.cli.options import check_written, why_unwritable
 from rtagent.cli.output import print_json
 from rtagent.cli.stop_signal import stop_signals
 from rtagent.errors import UserError
@@ -75,7 +75,7 @@ def new_file(text: str) -> Path:
 def new_picture(text: str) -> Path:
     """The type of an option that names a picture to be drawn at the end."""
     path = Path(text)
-    check_picture(path)
+    check_written("--picture", path)
     return path
 
 

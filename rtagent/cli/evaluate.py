@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate_film import Film
-from rtagent.cli.options import add_json_option, check_between
+from rtagent.cli.options import add_json_option, check_between, check_written
 from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.cli.train import wait_ready
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--seed {args.seed}: must not be negative")
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
+    check_written("--video", args.video, (".mp4",))
     if args.live and args.seed is not None:
         args.overrides = [*args.overrides, f"run.seed={args.seed}"]
     path, saved, config = checkpoint_of(args)

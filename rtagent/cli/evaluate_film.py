@@ -16,15 +16,9 @@ LEAST_SIDE = 336
 
 
 class Film:
-    """Writes pictures to a file that ends in .mp4, one per tick.
-
-    Raises:
-        UserError: the name has another ending.
-    """
+    """Writes pictures to a file that ends in .mp4, one per tick."""
 
     def __init__(self, path: Path, rate_hz: float) -> None:
-        if path.suffix != ".mp4":
-            raise UserError(f"--video {path}: the name must end in .mp4")
         self._path, self._rate_hz = path, rate_hz
         self._writer: Any = None
 

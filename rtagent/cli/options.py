@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rtagent.config import Config
@@ -74,18 +74,18 @@ def add_picture_option(parser: argparse.ArgumentParser, meaning: str) -> None:
     )
 
 
-def check_picture(path: Path | None) -> None:
-    """Refuse a `--picture` that could not be drawn, before what it shows is measured.
+def check_written(option: str, path: Path | None, endings: Sequence[str] = PICTURES) -> None:
+    """Refuse the file of an option that could not be written, before what it shows is measured.
 
     Raises:
-        UserError: its name does not end as a picture's, or it has no folder to be written to.
+        UserError: its name has another ending, or it has no folder to be written to.
     """
     if path is None:
         return
-    if path.suffix not in PICTURES:
-        raise UserError(f"--picture {path}: the name must end in {', '.join(PICTURES)}")
+    if path.suffix not in endings:
+        raise UserError(f"{option} {path}: the name must end in {', '.join(endings)}")
     if why := why_unwritable(path):
-        raise UserError(f"--picture {path}: cannot be written: {why}")
+        raise UserError(f"{option} {path}: cannot be written: {why}")
 
 
 def why_unwritable(path: Path) -> str | None:

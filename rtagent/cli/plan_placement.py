@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.measured_process import OnProgress, in_measured_process
-from rtagent.cli.options import check_picture
+from rtagent.cli.options import check_written
 from rtagent.cli.output import plain_table, report, stdout
 from rtagent.cli.profile import profile_of
 from rtagent.config import Config
@@ -19,7 +19,7 @@ from rtagent.placement.step import Placement, place
 
 def run_placement(args: argparse.Namespace, config: Config) -> int:
     """Profile, plan, measure the plan, and print it."""
-    check_picture(args.picture)
+    check_written("--picture", args.picture)
     size = config.learning.batch_size
     placement = place(profile_of(config, size, args.seconds))
     planned_ms, single_ms = in_measured_process(

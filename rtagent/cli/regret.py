@@ -22,8 +22,8 @@ from rtagent.cli.options import (
     add_picture_option,
     add_seconds_option,
     check_between,
-    check_picture,
     check_seconds,
+    check_written,
 )
 from rtagent.cli.output import (
     UNKNOWN,
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     check_between("states", args.states, 0, 100_000)
     check_between("clones", args.clones, 2, 10_000)
     check_seconds(args.seconds)
-    check_picture(args.picture)
+    check_written("--picture", args.picture)
     path, saved, config = checkpoint_of(args)
     if config.env.pending_actions:
         raise UserError(

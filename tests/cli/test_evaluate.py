@@ -85,6 +85,7 @@ def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None
         ("--set", "policy.width=2", "belongs to the network mlp k=1, not mlp k=2"),
         ("--video", str(tmp_path / "play.mp4"), "shows nothing"),
         ("--video", str(tmp_path / "play.avi"), "must end in .mp4"),
+        ("--video", str(tmp_path / "none" / "play.mp4"), "cannot be written: No such file"),
     ):
         assert said in refused("evaluate", str(tmp_path), option, value)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli.options import check_picture
+from rtagent.cli.options import check_written
 from rtagent.errors import UserError
 
 
@@ -28,8 +28,8 @@ def test_it_is_told_why_a_picture_cannot_be_written(
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "locked.png")
     path = tmp_path / name
     if why is None:
-        check_picture(path)
+        check_written("--picture", path)
         return
     with pytest.raises(UserError) as caught:
-        check_picture(path)
+        check_written("--picture", path)
     assert str(caught.value) == f"--picture {path}: cannot be written: {why}"
