@@ -26,6 +26,7 @@ from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
+from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe_with_weights
@@ -274,7 +275,7 @@ class _Run:
     def play(self, seconds: float, progress: Callable[[float], bool | None]) -> VirtualRun:
         """Run so many seconds of ticks."""
         world, config = self._world, self._config
-        adapter = open_environment(config.env)
+        adapter = open_environment(config.env, ReportingAdapter)
         try:
             first, rate_hz = world.ledger.newest + 1, world.blueprint.rate_hz
             loop = TickLoop(

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv", "delay_mean",
         "delay_p99", "overwritten_fraction", "from_chunk_fraction", "converged_s"]
@@ -96,3 +97,12 @@ def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
     assert "CartPole-v1, adaptive, 1 process, 1 learner: 3 s in " in shown
     for title in ("inaction", "delays", "mean return"):
         assert f"\n{title} " in shown
+
+
+def test_a_world_that_raises_is_named(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("the motor\nis broken")
+
+    monkeypatch.setattr(CartPoleEnv, "step", fails)
+    said = refused(*POLE, *SHORT)
+    assert "env.id = CartPole-v1: step() raised ValueError: the motor is broken" in said
