@@ -261,7 +261,8 @@ def outcomes(
     while (horizon := life.horizon).number < HORIZONS:
         part = horizon.number + horizon.consumed / BUDGET
         machine.slowdown = 1.6 if hog and (2.5 < part < 9.3 or part > 14.8) else 1.0
-        life.quick_update(machine.seconds(life.size))
+        size = life.size
+        life.quick_update(machine.seconds(size), size)
         if life.now_ns >= episode_end:
             life.finish_episode()
             episode_end = life.now_ns + round(machine.rng.uniform(0.2, 1.8) * episode_s * NANO)
