@@ -146,10 +146,11 @@ class Coordinator:
         if shortage is None:
             return False
         kind, inputs = shortage
-        if kind == "out_of_memory":
+        refused = kind == "out_of_memory"
+        if refused:
             self._usage.forget_largest_batch()
         before = self._limits
-        self._division.halve(desired)
+        self._division.halve(desired, refused=refused)
         self._set_limits(desired)
         if self._limits == before:
             return False

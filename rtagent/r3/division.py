@@ -97,13 +97,18 @@ class Division:
         self.replay: float | None = None
         self.ticks_limit = sizes.most_ticks if budget is None else sizes.ticks_in(budget)
 
-    def halve(self, desired: DesiredState) -> None:
-        """Halve both reservations, or what is used if that is less."""
+    def halve(self, desired: DesiredState, *, refused: bool) -> None:
+        """Halve both reservations, or what is used if that is less.
+
+        Args:
+            desired: in force.
+            refused: whether a batch did not fit; then the batch in use has been halved already.
+        """
         held, in_use = self._usage.replay(), self._usage.batch(desired)
         replay = held if self.replay is None else min(self.replay, held)
         batch = in_use if self.batch is None else min(self.batch, in_use)
         self.replay = max(replay / 2, self._sizes.least_bytes)
-        self.batch = max(batch / 2, self._usage.batch(desired, 1))
+        self.batch = max(batch if refused else batch / 2, self._usage.batch(desired, 1))
         self._ceiling = self.replay + self.batch
         self.ticks_limit = min(self.ticks_limit, self._sizes.ticks_in(self.replay))
 

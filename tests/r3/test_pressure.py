@@ -90,6 +90,8 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     daemon.run(60, ticks_per_s=500)
     before = daemon.coordinator.ticks_limit
     held = min(before, daemon.rings.ticks)
+    # As the learner does whose batch did not fit.
+    daemon.coordinator._keeper.note_out_of_memory(int(daemon.clock.now() * 1e9), 32)
     daemon.metrics.learners[0].out_of_memory += 1
     changes = daemon.run(0.1)
     assert changes is not None
