@@ -134,7 +134,7 @@ class Division:
             self.ticks_limit = self._sizes.most_ticks
             return
         largest = self._usage.largest_batch(desired)
-        if self._ceiling is None or self.batch is None or self.replay is None:
+        if self._ceiling is None or not self.batch or self.replay is None:
             batch = self._share_of_batches(total, desired, largest, scales)
         else:
             batch, _ = equations.fit(self.batch, self.replay, total)

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.memory.arena import Arena
+from rtagent.memory.horizon import Horizon
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.r3.pressure import CALM_S
 from tests.forked import Forked, forked_children
@@ -100,6 +102,21 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     assert len(daemon.events_of("out_of_memory")) == 1
     daemon.run(3)
     assert len(daemon.events_of("out_of_memory")) == 1
+
+
+def test_a_shortage_before_a_batch_was_measured_leaves_the_batches_their_size() -> None:
+    daemon = Daemon()
+    measured = daemon.horizon.read()
+    daemon.horizon.write(Horizon())
+    daemon.run(50, ticks_per_s=1000)
+    daemon.levels = [Level("machine", 8000 * MIB, 1 * MIB)]
+    daemon.run(0.1)
+    daemon.levels = [CALM]
+    daemon.horizon.write(measured)
+    changes = daemon.run(CALM_S / 2)
+    assert changes is not None
+    desired = replace(daemon.desired, batch_bytes=changes.batch_bytes)
+    assert daemon.coordinator._keeper.batch_size(desired) == 32
 
 
 def test_a_budget_is_still_honoured_after_a_shortage() -> None:
