@@ -135,7 +135,7 @@ class HorizonKeeper:
             outcome = self._end(horizon)
             self._compare(horizon)
         if samples:
-            self._steer(horizon)
+            self._steer(horizon, desired)
         self._limit(horizon, desired)
         self._write(horizon)
         return outcome
@@ -224,8 +224,8 @@ class HorizonKeeper:
         """The deadline less its margin, seconds."""
         return horizon.deadline_s * (1.0 - self._r3.margin)
 
-    def _steer(self, horizon: Horizon) -> None:
-        """Choose the next batch size by Eq. 1, after an applied update."""
+    def _steer(self, horizon: Horizon, desired: DesiredState) -> None:
+        """Choose the next batch size by Eqs. 1 and 2, after an applied update."""
         before, mode = horizon.batch_size, MODES[horizon.mode]
         a, b = horizon.time_ratio, horizon.data_ratio
         part_is_over = horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO
@@ -236,6 +236,7 @@ class HorizonKeeper:
         elif mode != "step" or abs(a - b) < DEAD_BAND:
             return
         horizon.batch_size = next_batch_size(before, a, b, self._r3.factor, horizon.b_min)
+        horizon.batch_size = batch_in_force(horizon, desired)
         if mode == "episode" or horizon.batch_size != before:
             self._record_decision(horizon, mode, before, (a, b))
 

@@ -114,6 +114,17 @@ def test_reserved_memory_caps_every_mode(mode: str) -> None:
     assert life.size == 1
 
 
+def test_a_batch_at_the_limit_of_memory_is_not_decided_anew_at_every_update() -> None:
+    life = Life("step")
+    life.keeper.note_base(3_200_000, 32)
+    life.change_settings(batch_bytes=6_400_000)
+    for _ in range(10):
+        life.update(0.5, samples=1)
+    assert life.size == 64
+    decided = [(each.before, each.after) for each in life.decisions("step", "memory")]
+    assert decided == [(32, 64)]
+
+
 def test_memory_reserved_before_it_was_measured_caps_nothing() -> None:
     life = Life("max-p")
     life.change_settings(batch_bytes=1)
