@@ -98,20 +98,20 @@ class Replay:
         """Take in new rows of the ledger, and forget what the ring has lost.
 
         Returns:
-            The number of rows taken in; at most `ROWS_PER_REFRESH`, the rest is for the next call.
+            The number of ticks whose rows were taken in, torn rows included; at most
+            `ROWS_PER_REFRESH`, the rest is for the next call.
         """
         start = max(self._next_tick, self._ledger.oldest)
         # A row comes before its frame: a transition is not complete without both.
         newest = min(self._ledger.newest, self._ring.newest)
         stop = min(newest + 1, start + ROWS_PER_REFRESH)
-        taken = 0
         if start < stop:
             rows = self._ledger.read(start, stop)
             # Before `feed`: if it gets no memory, these rows are a gap, and are not fed twice.
-            self._next_tick, taken = stop, len(rows)
+            self._next_tick = stop
             self.index.feed(rows)
         self._sampler.follow(self.index, self._forget())
-        return taken
+        return max(0, stop - start)
 
     def catch_up(self) -> None:
         """Take in all new rows of the ledger."""

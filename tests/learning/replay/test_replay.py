@@ -288,6 +288,18 @@ def test_a_backlog_is_taken_in_by_pieces(world: World, monkeypatch: pytest.Monke
     assert whole.index.span == replay.index.span == at_once.index.span
 
 
+def test_a_torn_row_does_not_end_the_catching_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.play(0, 200)
+    world.ledger.stamps[30] = -1
+    replay, whole = world.replay(), world.replay()
+    whole.refresh()
+    monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", 70)
+    replay.catch_up()
+    assert replay.index.span == whole.index.span
+
+
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_continuous_actions_come_out_as_they_went_in(n_step: int, blueprint: Blueprint) -> None:
     shapes = replace(blueprint, action_shape=(2,), action_dtype="float32")
