@@ -23,7 +23,9 @@ class PPO(PolicyGradient):
 
     def prepare(self, rollout: Rollout) -> Batch:
         batch = super().prepare(rollout)
-        advantages = batch.advantages - batch.advantages.mean()
+        # In float32, what rounding leaves of the mean of equal advantages would be divided by 1e-8.
+        advantages = batch.advantages.double()
+        advantages -= advantages.mean()
         spread = advantages.std(correction=0)
         batch.advantages.copy_(advantages / (spread + 1e-8))
         return batch

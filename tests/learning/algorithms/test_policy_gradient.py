@@ -210,6 +210,18 @@ def test_no_pass_over_a_rollout_has_a_single_state(monkeypatch: pytest.MonkeyPat
     assert sizes == [T // 2, T // 2]
 
 
+@pytest.mark.parametrize("reward", [0.3, -1.0, 100.0])
+def test_where_every_decision_is_as_good_as_another_none_has_an_advantage(reward: float) -> None:
+    made = make("ppo")
+    played = rollout(made, 5)
+    played.batch.observations.fill_(0.5)
+    played.batch.rewards.fill_(reward)
+    # V-trace cuts all of these ratios to 1.
+    alike = Rollout(played.batch, played.log_probabilities - 20.0, played.continues)
+    # The values of equal states may differ by rounding.
+    assert abs(float(made.prepare(alike).advantages.mean())) < 0.01
+
+
 @BOTH
 def test_a_network_may_exclude_actions(name: str) -> None:
     made = make(name, entropy=0.3)
