@@ -24,7 +24,7 @@ function showSources(stats) {
   const sources = ["agent", "reused", "default"].map((name) => [name, at(stats, `actions.${name}`) ?? 0]);
   const total = sources.reduce((sum, [, ticks]) => sum + ticks, 0);
   for (const [name, ticks] of sources) {
-    $(`#sources .${name}`).style.width = `${total ? (100 * ticks) / total : 0}%`;
+    setWidth($(`#sources .${name}`), total ? ticks / total : 0);
   }
 }
 
@@ -55,10 +55,16 @@ function showRegrets(stats) {
   }
 }
 
+// A share of a bar, in steps too small to be seen, so that few of them have to be drawn.
+function setWidth(part, share) {
+  const width = `${Math.round(1000 * share) / 10}%`;
+  if (part.style.width !== width) part.style.width = width;
+}
+
 // A bar with its text: the share that is used.
 export function showBar(id, share, text) {
   const bar = $(`#${id}`);
-  $("i", bar).style.width = `${100 * Math.max(0, Math.min(1, share ?? 0))}%`;
+  setWidth($("i", bar), Math.max(0, Math.min(1, share ?? 0)));
   $("i", bar).className = share > 1 ? "bad" : "";
   put($("b", bar), text);
 }
