@@ -19,17 +19,24 @@ export function palette() {
 export function prepare(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!width || !height) return null;
+  return { pen: cleared(canvas, width, height), width, height };
+}
+
+// A pen in CSS pixels on a cleared canvas of this size.
+export function cleared(canvas, width, height) {
   const density = window.devicePixelRatio || 1;
   const [across, down] = [Math.round(width * density), Math.round(height * density)];
   if (canvas.width !== across || canvas.height !== down) [canvas.width, canvas.height] = [across, down];
-  const pen = canvas.getContext("2d");
+  // Opaque: nothing behind it has to be drawn, nor to be mixed with it.
+  const pen = canvas.getContext("2d", { alpha: false });
   pen.setTransform(density, 0, 0, density, 0, 0);
-  pen.clearRect(0, 0, width, height);
+  pen.fillStyle = palette().card;
+  pen.fillRect(0, 0, width, height);
   pen.font = FONT;
   pen.textBaseline = "alphabetic";
   pen.lineWidth = 1;
   pen.setLineDash([]);
-  return { pen, width, height };
+  return pen;
 }
 
 // Calls back when size or colours have changed.

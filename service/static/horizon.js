@@ -24,16 +24,20 @@ function remember(time, data) {
 
 export const clearHorizon = () => { path = []; };
 
+// On a hidden page, too.
+export function followHorizon(stats) {
+  const [time, data] = [at(stats, "r3.time_ratio"), at(stats, "r3.data_ratio")];
+  if ((at(stats, "r3.mode") ?? "off") === "off") path = [];
+  else if (time !== null && data !== null) remember(time, data);
+}
+
 export function showHorizon(stats) {
   const mode = at(stats, "r3.mode") ?? "off";
   const [time, data] = [at(stats, "r3.time_ratio"), at(stats, "r3.data_ratio")];
   $("#horizon").hidden = mode === "off";
   $("#no-horizon").hidden = mode !== "off";
-  if (mode === "off") {
-    path = [];
-    // Decisions are asked for in the other modes alone.
-    put($("#decision"), "");
-  } else if (time !== null && data !== null) remember(time, data);
+  // Decisions are asked for in the other modes alone.
+  if (mode === "off") put($("#decision"), "");
   showBar("time-ratio", time, shown(time, "percent"));
   showBar("data-ratio", data, shown(data, "percent"));
   const { level, headline, detail } = stats.verdicts.schedule;

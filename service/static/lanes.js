@@ -2,7 +2,7 @@
 
 import { hatch, palette } from "./canvas.js";
 
-const GUTTER = 34;
+export const GUTTER = 34;
 const RULER = 16;
 const AXIS = 18;
 const TOP = 20;
@@ -51,16 +51,16 @@ export function layout(width, height, data, from, to) {
   };
 }
 
+// What moves with time.
 export function drawLanes(pen, place, data, view) {
-  pen.save();
-  pen.beginPath();
-  pen.rect(place.left, 0, place.right - place.left, place.ruler + RULER + AXIS);
-  pen.clip();
   drawTicks(pen, place, data);
   drawBars(pen, place, data, summarise(data, view.from, view.to).median);
   drawMarks(pen, place, view.markers);
+}
+
+// What stays where it is.
+export function drawFrame(pen, place, data, view) {
   drawAxis(pen, place, view);
-  pen.restore();
   drawNames(pen, place, data);
 }
 

@@ -10,9 +10,10 @@ import { startControls } from "./controls.js";
 import { Delays, drawDelays } from "./delays.js";
 import { clearEvents, fetchEvents, news, startEvents } from "./events.js";
 import { showFigures } from "./figures.js";
+import { inNextFrame } from "./frames.js";
 import { at, shown } from "./format.js";
 import { History, Markers } from "./history.js";
-import { clearHorizon, drawHorizon, showDecision, showHorizon } from "./horizon.js";
+import { clearHorizon, drawHorizon, followHorizon, showDecision, showHorizon } from "./horizon.js";
 import { showProcesses } from "./processes.js";
 import { followScreen, leaveSocket, showExecuted } from "./screen.js";
 import {
@@ -33,6 +34,7 @@ const timelineMarkers = new Markers();
 const delays = new Delays();
 
 let stats = {};
+let chartsAreOld = false;
 let run = null;
 let lost = false;
 let unauthorized = false;
@@ -69,18 +71,26 @@ function showFound() {
 }
 
 function takeFigures(figures) {
-  document.body.classList.remove("waiting");
   stats = figures;
+  followHorizon(stats);
+  if (history.add(performance.now() / 1000, stats)) chartsAreOld = true;
+  inNextFrame("figures", showAll);
+}
+
+function showAll() {
+  // What came before the connection was lost must not look like present.
+  if (lost) return;
+  document.body.classList.remove("waiting");
   showFigures(stats);
   showHorizon(stats);
   showCluster(stats);
   for (const name of ["acting", "lateness", "learning"]) showVerdict(name, stats.verdicts[name]);
   showVerdict("health", health(stats.verdicts.health, news()));
-  if (history.add(performance.now() / 1000, stats) && !document.hidden) {
-    drawCharts(history, markers);
-    drawHorizon();
-    drawDelays(delays);
-  }
+  if (!chartsAreOld) return;
+  chartsAreOld = false;
+  drawCharts(history, markers);
+  drawHorizon();
+  drawDelays(delays);
 }
 
 // Processes
@@ -124,7 +134,7 @@ async function fetchTimeline() {
   }
   takeTimeline(body);
   delays.add(body.ticks);
-  showExecuted(body.ticks);
+  inNextFrame("executed", () => showExecuted(body.ticks));
 }
 
 // Events

@@ -1,6 +1,7 @@
 // What the agent sees: pictures pushed through a WebSocket, or fetched if it cannot be opened.
 
 import { $, put } from "./dom.js";
+import { inNextFrame } from "./frames.js";
 import { attempt, Unreachable, wait } from "./connection.js";
 import { plural } from "./format.js";
 
@@ -14,11 +15,13 @@ const pen = screen.getContext("2d");
 
 async function show(blob) {
   const picture = await createImageBitmap(blob);
-  if (screen.width !== picture.width || screen.height !== picture.height) {
-    [screen.width, screen.height] = [picture.width, picture.height];
-  }
-  pen.drawImage(picture, 0, 0);
-  picture.close();
+  inNextFrame("screen", () => {
+    if (screen.width !== picture.width || screen.height !== picture.height) {
+      [screen.width, screen.height] = [picture.width, picture.height];
+    }
+    pen.drawImage(picture, 0, 0);
+    picture.close();
+  });
 }
 
 // Gives whether there was a picture.
@@ -35,7 +38,7 @@ async function fetchPicture() {
   } catch (error) {
     throw new Unreachable(error.message);
   }
-  pen.clearRect(0, 0, screen.width, screen.height);
+  inNextFrame("screen", () => pen.clearRect(0, 0, screen.width, screen.height));
   return false;
 }
 

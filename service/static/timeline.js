@@ -3,7 +3,9 @@
 import { $, put } from "./dom.js";
 import { prepare } from "./canvas.js";
 import { plural, shown } from "./format.js";
-import { drawLanes, layout, summarise } from "./lanes.js";
+import { inNextFrame } from "./frames.js";
+import { drawFrame, layout, summarise } from "./lanes.js";
+import { forgetStrip, showLanes } from "./strip.js";
 
 const POLL_MS = 250;
 const TICK_PIXELS = 7;
@@ -15,8 +17,7 @@ const SHORTEST_MS = 300;
 const WORST_LAG_MS = 2500;
 const LAG_STEP_MS = 10;
 const MARGIN_MS = 100;
-const FRAME_MS = 30;
-const SUMMARY_MS = POLL_MS;
+const SUMMARY_MS = 950;
 
 const canvas = $("#timeline");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -30,7 +31,6 @@ let markers = [];
 let held = null;
 let seen = false;
 let summarised = -Infinity;
-let drawn = -Infinity;
 
 // The daemon's time in ms. An answer can only be late, so the earliest one sets the clock.
 function follow(now_ms) {
@@ -71,14 +71,20 @@ export function takeTimeline(answer) {
   if (held !== null) return;
   data = answer;
   adaptLag(age);
+  forgetStrip();
   if (calm.matches || !seen) draw();
+  else inNextFrame("timeline", animate);
 }
 
-export function takeTimelineMarkers(list) { markers = list; }
+export function takeTimelineMarkers(list) {
+  markers = list;
+  forgetStrip();
+}
 
 export function clearTimeline(reason) {
   data = newest = offset = lag = held = null;
   markers = [];
+  summarised = -Infinity;
   showHeld();
   prepare(canvas);
   put($("#timeline-summary"), "");
@@ -100,7 +106,9 @@ function draw() {
   const to = now - lag;
   const from = to - span();
   const place = layout(paper.width, paper.height, data, from, to);
-  drawLanes(paper.pen, place, data, { from, to, now, markers });
+  const view = { from, to, now, markers };
+  showLanes(canvas, paper, place, data, view);
+  drawFrame(paper.pen, place, data, view);
   if (performance.now() - summarised > SUMMARY_MS) describe(from, to);
 }
 
@@ -116,14 +124,11 @@ function describe(from, to) {
   canvas.setAttribute("aria-label", `Stagger timeline, last ${((to - from) / 1000).toFixed(1)} s: ${text}`);
 }
 
-// Smoothly while it is on the screen, at half of the usual rate of screens to spare phones; browsers
-// call no frames of a hidden page.
-function animate(now) {
-  if (held === null && !calm.matches && now - drawn >= FRAME_MS) {
-    drawn = now;
-    draw();
-  }
-  if (seen) requestAnimationFrame(animate);
+// In every frame of the page, while it is on the screen and moves.
+function animate() {
+  if (!seen || data === null || held !== null || calm.matches) return;
+  draw();
+  inNextFrame("timeline", animate);
 }
 
 function showHeld() {
@@ -140,9 +145,10 @@ function hold() {
   redraw();
 }
 
-// Describes the picture at once, too: it is no longer that of a moment ago.
+// Draws and describes the picture at once: it is no longer that of a moment ago.
 function redraw() {
   summarised = -Infinity;
+  forgetStrip();
   draw();
 }
 
@@ -150,11 +156,10 @@ export function startTimeline() {
   $("#hold").addEventListener("click", hold);
   $("#span").addEventListener("change", redraw);
   new IntersectionObserver((entries) => {
-    const before = seen;
     seen = entries.at(-1).isIntersecting;
-    if (seen && !before) requestAnimationFrame(animate);
+    if (seen) inNextFrame("timeline", animate);
   }).observe(canvas);
-  return draw;
+  return redraw;
 }
 
 export const TIMELINE_POLL_MS = POLL_MS;

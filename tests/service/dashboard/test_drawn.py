@@ -242,9 +242,9 @@ def test_reduced_motion_does_without_animation(blank: Any, running: RunningServi
     blank.emulate_media(reduced_motion="reduce")
     running.backend.timeline = moving_timeline(2)
     blank.add_init_script(
-        "window.drawn = 0; const clear = CanvasRenderingContext2D.prototype.clearRect;"
-        "CanvasRenderingContext2D.prototype.clearRect = function (...all) {"
-        "  if (this.canvas.id === 'timeline') window.drawn += 1; clear.apply(this, all); };"
+        "window.drawn = 0; const draw = CanvasRenderingContext2D.prototype.drawImage;"
+        "CanvasRenderingContext2D.prototype.drawImage = function (...all) {"
+        "  if (this.canvas.id === 'timeline') window.drawn += 1; draw.apply(this, all); };"
     )
     blank.goto(running.login_url())
     expect_text(blank.locator("#timeline-summary"), "2 processes")

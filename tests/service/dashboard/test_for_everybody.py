@@ -105,7 +105,7 @@ def test_nothing_grows_with_time(page: Any) -> None:
     lengths = page.evaluate("""async () => {
       const { Series, History, Markers } = await import('/static/history.js');
       const { Delays } = await import('/static/delays.js');
-      const { drawHorizon, showHorizon } = await import('/static/horizon.js');
+      const { drawHorizon, followHorizon, showHorizon } = await import('/static/horizon.js');
       const series = new Series(600), markers = new Markers(), delays = new Delays();
       const history = new History(['a.b']);
       for (let i = 0; i < 20000; i += 1) {
@@ -113,8 +113,10 @@ def test_nothing_grows_with_time(page: Any) -> None:
         history.add(i, { a: { b: i } });
         markers.add(i, i, `change ${i}`);
         delays.add({ tick: [i], delay: [i % 50] });
-        showHorizon({ r3: { mode: 'step', time_ratio: i / 2e4, data_ratio: i / 2e4 },
-          verdicts: { schedule: { level: 'good', headline: 'On schedule', detail: '' } } });
+        const stats = { r3: { mode: 'step', time_ratio: i / 2e4, data_ratio: i / 2e4 },
+          verdicts: { schedule: { level: 'good', headline: 'On schedule', detail: '' } } };
+        followHorizon(stats);
+        showHorizon(stats);
       }
       let path = 0;
       const pen = document.querySelector('#path').getContext('2d');
