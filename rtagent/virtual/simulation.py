@@ -170,7 +170,14 @@ def _times(
         _check_length("an update", update_s)
         constant = update_s
         return inference_s, lambda size: constant
-    return inference_s, update_s
+    return inference_s, partial(_checked_s, update_s)
+
+
+def _checked_s(update_s: UpdateTime, size: int) -> float:
+    """Seconds of an update by a user's function."""
+    seconds = update_s(size)
+    _check_length("an update", seconds)
+    return seconds
 
 
 def _check_length(what: str, seconds: float) -> None:

@@ -188,6 +188,9 @@ def test_what_has_no_virtual_time_is_refused() -> None:
         pole("policy.pretrained=a.pt2", "learning.processes=0")
     with pytest.raises(UserError, match="seconds of an update = 0"):
         pole(update_s=0.0)
+    for wrong in (0.0, -0.01, float("nan")):
+        with pytest.raises(UserError, match=f"seconds of an update = {wrong:g}"):
+            pole("learning.processes=1", update_s=lambda size, wrong=wrong: wrong)
     with pytest.raises(UserError, match=r"run\.seed = 2147483648"):
         pole(seed=2**31)
 
