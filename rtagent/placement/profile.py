@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,8 @@ from rtagent.files.atomic_write import atomic_write
 
 FORMAT = 2
 FOLDER = "profiles"
+_UNEXPECTED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""What is raised by reading a file that another program may have written."""
 Key = tuple[str, str]
 """Layer and kind of a part."""
 ON_THE_TAPE = "forward"
@@ -133,7 +136,7 @@ class ProfileCache:
         """The profile; None if there is none that can be read."""
         try:
             return from_json(json.loads((self._folder / f"{key}.json").read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *_UNEXPECTED):
             return None
 
     def write(self, key: str, profile: Profile) -> Path:
@@ -168,7 +171,7 @@ def from_json(document: dict[str, Any]) -> Profile:
     """The profile of which `to_json` made a document.
 
     Raises:
-        KeyError, TypeError, ValueError: the document is no profile.
+        AttributeError, KeyError, TypeError, ValueError: the document is no profile.
     """
     parts = tuple(Part(**part | {"after": tuple(part["after"])}) for part in document["parts"])
     known = set(document["step_us"])
@@ -176,10 +179,22 @@ def from_json(document: dict[str, Any]) -> Profile:
         raise ValueError("no step was measured")
     for number, part in enumerate(parts):
         ordered = all(0 <= each < number for each in part.after)
-        measured = part.alone_us and part.alone_us.keys() <= known
-        if part.kind not in KINDS or not measured or not ordered:
+        measured = part.alone_us and part.alone_us.keys() == part.beside_us.keys() <= known
+        named = part.kind in KINDS and isinstance(part.layer, str)
+        times = (*part.alone_us.values(), *part.beside_us.values(), part.output_mb)
+        if not (named and measured and ordered and all(map(_is_amount, times))):
             raise ValueError(f"no part of a step: {part}")
-    return Profile(**document | {"parts": parts})
+    profile = Profile(**document | {"parts": parts})
+    whole = (*profile.step_us.values(), *profile.split_us.values(), profile.cores)
+    others = profile.handover_us, profile.cast_us_per_mb
+    if not (all(map(_is_amount, (*whole, *others))) and all(whole)):
+        raise ValueError("no step takes such a time")
+    return profile
+
+
+def _is_amount(value: object) -> bool:
+    """Whether it is a number, finite, and at least 0."""
+    return isinstance(value, int | float) and 0.0 <= value < math.inf
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

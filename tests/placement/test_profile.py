@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,20 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None
     assert ProfileCache(tmp_path).read("k") is None
 
 
+@pytest.mark.parametrize("wrong", [
+    {"cores": "two"}, {"step_us": ["float32", "bfloat16"]}, {"handover_us": None},
+    {"step_us": {"float32": 0.0, "bfloat16": 1.0}}, {"cast_us_per_mb": math.inf},
+    {"parts": [to_json(made_profile())["parts"][0] | {"alone_us": [1.0]}]},
+])
+def test_a_file_with_anything_but_times_is_as_good_as_none(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    """A plan was made of it that predicted nothing, or the learner went on without any."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "k.json").write_text(json.dumps(to_json(made_profile()) | wrong))
+    assert ProfileCache(tmp_path).read("k") is None
+
+
 def test_a_whole_step_takes_more_than_the_medians_of_its_parts() -> None:
     profile = made_profile(layers=("values",))
     # Seven parts of 100 us.
@@ -55,9 +70,11 @@ def test_a_whole_step_takes_more_than_the_medians_of_its_parts() -> None:
     assert both.whole(split=False) == 1.0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"kind": "lunch"}, {"after": [2]}, {"after": [1, 9]}, {"after": [-1]}]
-)
+@pytest.mark.parametrize("wrong", [
+    {"kind": "lunch"}, {"after": [2]}, {"after": [1, 9]}, {"after": [-1]}, {"layer": ["values"]},
+    {"alone_us": {"float32": "5"}}, {"alone_us": {"float32": math.nan}}, {"beside_us": {}},
+    {"beside_us": {"float32": -1.0, "bfloat16": 1.0}}, {"output_mb": None},
+])
 def test_parts_that_no_step_has_are_refused(wrong: dict[str, Any]) -> None:
     document = json.loads(json.dumps(to_json(made_profile())))
     document["parts"][2] |= wrong
