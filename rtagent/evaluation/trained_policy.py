@@ -153,7 +153,9 @@ class TrainedPolicy:
         spaces = input_space(self.blueprint), self.blueprint.action_space
         learned = build_learned(config.policy, *spaces, config.learning)
         restore_network(learned, saved)
-        if not all(bool(each.isfinite().all()) for each in learned.parameters()):
+        finite = all(bool(each.isfinite().all()) for each in learned.parameters())
+        # What a network keeps beside its parameters may be a mask of -inf.
+        if not finite or any(bool(each.isnan().any()) for each in learned.buffers()):
             raise UserError(f"the checkpoint {path} has weights that are not finite; use another")
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
 

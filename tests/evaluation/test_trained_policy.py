@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from rtagent.errors import UserError
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
@@ -82,10 +83,36 @@ def test_a_configuration_that_is_none_is_refused(config: Any) -> None:
         configuration(foreign(config), FILE, None, ())
 
 
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    """A world of continuous actions refuses what they answer, with a traceback."""
-    path, saved = load_checkpoint(leave_checkpoint(tmp_path, "env.id=Pendulum-v1"))
-    for each in saved.tensors.values():
-        each.fill(np.nan)
+def normalizing(observation_space: Any, action_space: Any) -> nn.Module:
+    """A network that keeps the means of what it has seen."""
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def masking(observation_space: Any, action_space: Any) -> nn.Module:
+    """A network that keeps a mask, which it does not use."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    network.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    return network
+
+
+def test_a_mask_of_minus_infinity_is_no_weight(tmp_path: Path) -> None:
+    made = "env.id=CartPole-v1", f"policy.factory={__name__}:masking"
+    path, saved = load_checkpoint(leave_checkpoint(tmp_path, *made))
+    loaded = TrainedPolicy(configuration(saved, path, None, ()), saved, path).network
+    assert loaded.get_buffer("mask").isinf().any()
+
+
+@pytest.mark.parametrize(("settings", "spoilt"), [
+    (("env.id=Pendulum-v1",), ""),
+    (("env.id=CartPole-v1", f"policy.factory={__name__}:normalizing"), "running_mean"),
+])
+def test_weights_that_are_not_finite_are_refused(
+    tmp_path: Path, settings: tuple[str, ...], spoilt: str
+) -> None:
+    """A world of continuous actions refuses what they answer, with a traceback; others play it."""
+    path, saved = load_checkpoint(leave_checkpoint(tmp_path, *settings))
+    for name, each in saved.tensors.items():
+        if spoilt in name:
+            each.fill(np.nan)
     with pytest.raises(UserError, match="not finite"):
         TrainedPolicy(configuration(saved, path, None, ()), saved, path)
