@@ -34,7 +34,7 @@ from rtagent.memory.process_metrics import InferenceRecord, Registration
 from rtagent.memory.turns import LEASE_UPDATES
 from rtagent.policy import exploration
 from rtagent.policy.acting import ActingPolicy
-from rtagent.policy.action_selection import explorer_for
+from rtagent.policy.action_selection import DiscreteExplorer, explorer_for
 from rtagent.policy.networks import head_of
 from rtagent.policy.pretrained import PretrainedPolicy
 from rtagent.processes.worker import Leaving, WorkerContext
@@ -233,13 +233,22 @@ class Driver:
             raise ValueError(told)
         # A sum is finite only where all its terms are, and a largest number only where none is nan.
         # Two actions that a policy masks by the least number of float32 have no sum of that type.
-        numbers = answer.max(axis=-1) if self._explorer.excludes else answer
+        numbers = answer.max(axis=-1) if self._excludes else answer
         if not math.isfinite(float(numbers.sum(dtype=np.float64))):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
         self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
         # In virtual time, other processes may take over newer weights before the deposit.
         self._version = self._weights.version
         self._action = self._select(0, number)
+
+    @property
+    def _excludes(self) -> bool:
+        """Whether an answer may have -inf for some actions, which then are never taken."""
+        if self._explorer.excludes:
+            return True
+        # Nobody learns from a finished policy's values, and its file may be that of any actor.
+        finished = getattr(self._policy, "answers_actions", False)
+        return finished and isinstance(self._explorer, DiscreteExplorer)
 
     def _values(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
         """The policy's answer to the observation; a recurrent policy's state is kept besides."""

@@ -140,6 +140,31 @@ def test_a_policy_may_exclude_actions(bench: Bench) -> None:
             bench.follow(Infer(11))
 
 
+def test_a_finished_policy_may_exclude_actions(bench: Bench) -> None:
+    """As one that learned to, by ppo, does in the file that `rtagent export` writes."""
+    bench.show(0)
+    bench.policy.answers = np.float32([[-np.inf, 0.0, 1.0], [0.0, -np.inf, -1.0]])
+    with pytest.raises(FloatingPointError, match="to frame 0"):
+        bench.follow(Infer(0))
+    bench.policy.answers_actions = True  # type: ignore[attr-defined]
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert [bench.slots.at(tick)[0].action for tick in (1, 2)] == [2, 0]
+    bench.policy.answers = np.float32([0.0, np.nan, 1.0])
+    with pytest.raises(FloatingPointError, match="to frame 0"):
+        bench.follow(Infer(0))
+
+
+def test_a_finished_policy_excludes_no_part_of_a_continuous_action(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = steered(monkeypatch, gymnasium.spaces.Box(-2.0, 2.0, (3,)))
+    bench.show(0)
+    bench.policy.answers_actions = True  # type: ignore[attr-defined]
+    bench.policy.answers = np.float32([0.0, -np.inf, 1.0])
+    with pytest.raises(FloatingPointError, match="to frame 0"):
+        bench.follow(Infer(0))
+
+
 @pytest.mark.parametrize("shape", [(PARAMETERS + 1,), (PARAMETERS - 1,), (4, PARAMETERS + 1), (0,)])
 def test_an_answer_with_another_number_of_actions_reaches_no_world(
     bench: Bench, shape: tuple[int, ...]
