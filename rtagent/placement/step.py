@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from rtagent.placement.heuristic import best_single
 from rtagent.placement.problem import Plan, Problem, Task, Unit, critical_path
 from rtagent.placement.profile import Part, Profile
-from rtagent.placement.program import solve
+from rtagent.placement.program import GAP, solve
 
 FIRST = "cpu:0"
 SECOND = "cpu:1"
@@ -118,15 +118,18 @@ def place(profile: Profile) -> Placement:
     best = single = place_on_one(profile)
     if profile.cores < 2:
         return single
-    proven = True
+    proven, shortest_us = True, single.predicted_us
     for weights, precisions in ((False, (_fastest(profile),)), (True, profile.precisions)):
         problem = step_problem(profile, precisions, beside=True, weights=weights)
         plan = solve(problem)
         proven = proven and plan.proven
         found = Placement(profile, problem, plan, single)
+        shortest_us = min(shortest_us, found.predicted_us)
         worth = WORTH if best.uses_second else SECOND_CORE_WORTH
         if found.predicted_us <= worth * best.predicted_us:
             best = found
+    # A simpler plan that is about as fast is not the shortest.
+    proven = proven and best.plan.proven and _is_shortest(best, shortest_us)
     return replace(best, plan=replace(best.plan, proven=proven))
 
 
@@ -142,7 +145,14 @@ def place_on_one(profile: Profile) -> Placement:
             for precisions in ((_fastest(profile),), profile.precisions)
         )
     )
-    return mixed if mixed.predicted_us <= WORTH * one.predicted_us else one
+    if mixed.predicted_us <= WORTH * one.predicted_us:
+        return mixed
+    return replace(one, plan=replace(one.plan, proven=_is_shortest(one, mixed.predicted_us)))
+
+
+def _is_shortest(placement: Placement, shortest_us: float) -> bool:
+    """Whether nothing that was found is shorter by more than a rounding."""
+    return placement.predicted_us <= shortest_us * (1.0 + GAP)
 
 
 def _fastest(profile: Profile) -> str:
