@@ -90,7 +90,8 @@ def run(
         progress: called now and then with the seconds so far; True ends the run.
 
     Raises:
-        UserError: a setting has no counterpart in virtual time, or does not fit.
+        UserError: a setting has no counterpart in virtual time, or does not fit; or the network
+            answers with something that is no finite number.
     """
     config = _settled(config, seed)
     with _one_thread():
@@ -114,6 +115,9 @@ def run(
             if checkpoint_dir is not None:
                 begun.save()
             return played
+        except FloatingPointError as error:
+            # The answer of a network whose weights are no numbers, of several lines if it is long.
+            raise UserError(" ".join(str(error).split())) from error
         finally:
             world.close()
             memory.close()

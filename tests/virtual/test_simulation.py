@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from rtagent.config.learning import A2C_DEFAULTS
 from rtagent.errors import UserError
 from rtagent.inference.standby import Standby
 from rtagent.policy.acting import ActingPolicy
+from rtagent.storage import checkpoint
 from rtagent.virtual import simulation
-from tests.virtual.pole import RATE_HZ, pole
+from tests.trained import leave_checkpoint
+from tests.virtual.pole import POLE, RATE_HZ, pole
 
 
 def test_two_runs_are_the_same_to_the_bit_and_another_seed_is_another_run() -> None:
@@ -193,6 +196,16 @@ def test_what_has_no_virtual_time_is_refused() -> None:
             pole("learning.processes=1", update_s=lambda size, wrong=wrong: wrong)
     with pytest.raises(UserError, match=r"run\.seed = 2147483648"):
         pole(seed=2**31)
+
+
+def test_a_network_that_answers_no_number_is_told_in_one_line(tmp_path: Path) -> None:
+    """As one whose weights are none: `rtagent simulate --policy` ended with a traceback."""
+    saved = checkpoint.load(leave_checkpoint(tmp_path, *POLE))
+    for each in saved.tensors.values():
+        each.fill(np.nan)
+    spoilt = checkpoint.save(tmp_path / "spoilt", saved)
+    with pytest.raises(UserError, match=r"^the network answered \[nan nan\] to frame 0$"):
+        pole("learning.processes=0", policy=spoilt, seconds=1.0)
 
 
 def test_it_can_be_ended_early() -> None:
