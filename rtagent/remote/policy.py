@@ -48,7 +48,8 @@ MOST_DOUBLINGS = 6
 """The patience doubles with each question in a row that was not answered, so often at most."""
 SMOOTHING = 1.0 / 16.0
 STEADY_S = 1.0
-"""If the link was good for less, losing it again for the same reason is no new event."""
+"""If the link was good for less, losing it again for the same reason, or soon after the last event,
+is no new event."""
 
 
 @dataclass
@@ -77,8 +78,9 @@ class MeanTimes:
 
 @dataclass
 class LinkEvents:
-    """Reports the link's state: one event when it is lost, one when it is back, and one for each
-    further reason for which the server refuses.
+    """Reports the link's state: one event when it is lost, one when it is back, and one for a
+    further reason for which the server refuses, unless another was told a short time ago: the text
+    of an error may differ each time.
 
     Args:
         address: of the server.
@@ -91,16 +93,18 @@ class LinkEvents:
     clock: Clock
     _reason: str | None = None
     _good_since: float | None = None
+    _told_at: float = -math.inf
     _known: bool | None = None
 
     def lost(self, reason: str, *, refused: bool) -> None:
         """Note that there is no connection, why, and whether the server has refused one."""
-        again = reason == self._reason
+        now = self.clock.now()
+        old = reason == self._reason or now - self._told_at < REFUSED_PAUSE_S
         since, self._good_since = self._good_since, None
-        flaps = again and since is not None and self.clock.now() - since < STEADY_S
-        if not flaps and (self._known is not False or (refused and not again)):
+        flaps = old and since is not None and now - since < STEADY_S
+        if not flaps and (self._known is not False or (refused and not old)):
             self.tell("remote_lost", reason=reason)
-            self._known, self._reason = False, reason
+            self._known, self._reason, self._told_at = False, reason, now
 
     def answered(self) -> None:
         """Note a good answer."""

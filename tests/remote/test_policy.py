@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
@@ -287,6 +287,21 @@ def test_a_server_that_now_and_then_answers_badly_is_told_of_once() -> None:
     for _ in range(100):
         bench.ask()
     assert [kind for kind, _ in bench.events].count("remote_lost") == 1
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_reasons_that_change_all_the_time_are_told_seldom(good: int) -> None:
+    # As of a GPU whose memory is full: each error names another number of bytes.
+    bench = Bench()
+    replies = cycle([*[None] * good, "torch.OutOfMemoryError: {} bytes are free"])
+    bench.server.reply = lambda: (
+        encode(GOOD) if (text := next(replies)) is None else text.format(len(bench.server.asked))
+    )
+    until = bench.clock.now() + 60.0
+    while bench.clock.now() < until:
+        bench.ask()
+    assert len(bench.server.asked) > 100
+    assert 60.0 / REFUSED_PAUSE_S - 2 <= len(bench.events) <= 2 * (60.0 / REFUSED_PAUSE_S + 1)
 
 
 @pytest.mark.parametrize(("reply", "reason"), [
