@@ -3,8 +3,9 @@
 Why it is correct. The name of a chunk holds a digest of its rows, and a row says to the nanosecond
 when its tick happened: a chunk of the same name has the same content, so that a save goes on where
 an earlier one ended. Rows that differ make another name, so nothing that the manifest in force
-names is ever overwritten. The manifest comes last, and only then are the files removed that it
-does not name: a save that is killed, ended or out of disk leaves the replay saved before as it was.
+names is ever overwritten. The manifest comes last, and only then are the files removed that the
+one before has named: a save that is killed, ended or out of disk leaves the replay saved before as
+it was.
 
 The world goes on meanwhile. Rows and frames are copied in pieces, oldest first, and after each
 piece the rings are asked what is still there: what was overwritten or given up during the copy is
@@ -119,6 +120,7 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove(folder, f"{DRAFT}*")
+        saving.remove_useless()
         chunks = saving.add_chunks()
         if not chunks:
             raise ReplayError("the replay was overwritten faster than it could be saved")
@@ -261,15 +263,27 @@ class _Saving:
         self._begin = window.oldest
         self._progress, self._stop = progress, stop
 
+    def remove_useless(self) -> None:
+        """Remove what earlier saves left that were killed or ended, but for what this one takes
+        over: else each daemon that is killed while it saves would leave more."""
+        in_force = self._in_force()
+        left = [
+            path for path in self._folder.glob(f"*{SUFFIX}")
+            if path.name.encode() not in in_force
+        ]
+        if left:
+            taken = {_name_of(at, self._window.rows(at, stop)) for at, stop in self._ranges()}
+            for path in left:
+                if path.name not in taken:
+                    path.unlink(missing_ok=True)
+
     def add_chunks(self) -> list[Chunk]:
         """The chunks of the window, without those that were lost before the end."""
-        window, chunks = self._window, []
-        for base in range(self._begin // CHUNK_TICKS * CHUNK_TICKS, window.stop, CHUNK_TICKS):
-            first, stop = max(base, window.oldest), min(base + CHUNK_TICKS, window.stop)
-            if first < stop:
-                chunks.append(self._add(first, stop))
-                self._advance(stop)
-        return [chunk for chunk in chunks if chunk.stop > window.oldest]
+        chunks = []
+        for first, stop in self._ranges():
+            chunks.append(self._add(first, stop))
+            self._advance(stop)
+        return [chunk for chunk in chunks if chunk.stop > self._window.oldest]
 
     def add_priorities(self, priorities: Priorities) -> Chunk:
         """The priorities of the window."""
@@ -284,15 +298,28 @@ class _Saving:
     def discard(self) -> None:
         """Remove files that no manifest names: on a full disk no other program could write."""
         with suppress(OSError):
-            in_force = path.read_text() if (path := self._folder / MANIFEST).exists() else ""
+            in_force = self._in_force()
             for name in self.written:
-                if name not in in_force:
+                if name.encode() not in in_force:
                     (self._folder / name).unlink()
+
+    def _in_force(self) -> bytes:
+        """The manifest in force, which names the files that must stay; empty if there is none."""
+        path = self._folder / MANIFEST
+        return path.read_bytes() if path.exists() else b""
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """Of each chunk of the window the first tick, and one past the last."""
+        window = self._window
+        for base in range(self._begin // CHUNK_TICKS * CHUNK_TICKS, window.stop, CHUNK_TICKS):
+            first, stop = max(base, window.oldest), min(base + CHUNK_TICKS, window.stop)
+            if first < stop:
+                yield first, stop
 
     def _add(self, first: int, stop: int) -> Chunk:
         window = self._window
         rows = window.rows(first, stop)
-        name = f"ticks-{first:012d}-{digest(rows)}{SUFFIX}"
+        name = _name_of(first, rows)
         if not (self._folder / name).exists():
             about = header(self._signature, first, stop, str(rows.dtype.descr))
             numbers, starts = np.empty((2, stop - first), np.int64)
@@ -314,6 +341,11 @@ class _Saving:
         self._progress((tick - self._begin) / (self._window.stop - self._begin))
         if self._stop():
             raise ReplayError("saving the replay was ended; the one saved before is as it was")
+
+
+def _name_of(first: int, rows: Rows) -> str:
+    """The name of the chunk that begins with a tick and has these rows."""
+    return f"ticks-{first:012d}-{digest(rows)}{SUFFIX}"
 
 
 def _write_manifest(folder: Path, signature: Signature, manifest: Manifest) -> None:

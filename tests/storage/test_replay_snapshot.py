@@ -234,6 +234,24 @@ def test_an_ended_save_leaves_the_one_before_and_goes_on_later(tmp_path: Path) -
     assert content(load(tmp_path)[0], 0) == content(second, 0)
 
 
+@pytest.mark.parametrize("saved", [0, 60])
+def test_saves_that_never_end_leave_no_more_and_more_files(tmp_path: Path, saved: int) -> None:
+    # As of a daemon that is killed while it saves, each time it is stopped.
+    first = Rings(run=1).write(saved)
+    first.save(tmp_path)
+    sizes, done = [], [0.0]
+    for run in range(2, 6):
+        done.append(0.0)
+        with pytest.raises(ReplayError, match="was ended"):
+            Rings(run=run).write(90).save(
+                tmp_path, progress=done.append, stop=lambda: done[-1] > 0.5
+            )
+        sizes.append(len(names(tmp_path)))
+    assert sizes == [sizes[0]] * 4
+    if saved:
+        assert content(load(tmp_path)[0], 0) == content(first, 0)
+
+
 def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
     def fill(rings: Rings) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
