@@ -43,7 +43,8 @@ def counted(document: Mapping[str, Any]) -> tuple[int, Counts]:
     return own["generated"], Counts(
         shipped=own["shipped"], samples=own["learned"],
         stale_priorities=document["stale_priorities"], lost=document["experiences_lost"],
-        shipped_until=document["shipped_until"], lost_until=document["lost_until"],
+        generated_until=document["generated_until"], shipped_until=document["shipped_until"],
+        lost_until=document["lost_until"],
     )
 
 
@@ -100,6 +101,7 @@ class LinkFigures:
             ),
             "stale_priorities": counts.stale_priorities,
             "experiences_lost": counts.lost,
+            "generated_until": counts.generated_until,
             "shipped_until": counts.shipped_until,
             "lost_until": counts.lost_until,
             "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None if samples else None,

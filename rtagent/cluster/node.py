@@ -71,6 +71,7 @@ class Counts:
         frames: frames that the sent transitions consist of.
         cache_hits: of these frames, those that were not sent, because the learner had them.
         lost: ticks that the ring lost before they could be sent.
+        generated_until: one past the newest frame that a counted transition begins with.
         shipped_until, lost_until: the next tick that counts as shipped, or as lost: the same tick
             may come again in a later session, or in a later process.
     """
@@ -83,6 +84,7 @@ class Counts:
     frames: int = 0
     cache_hits: int = 0
     lost: int = 0
+    generated_until: int = 0
     shipped_until: int = 0
     lost_until: int = 0
 
@@ -112,7 +114,12 @@ class Node(ABC):
             counts: of that node.
         """
         self.counts = counts
-        self._overwritten = max(0, generated - self.generated)
+        self._replay.catch_up()
+        first, stop = self._replay.index.span
+        frames = self._replay.index.frames(first, stop)
+        # Those that came since then were not counted.
+        again = first + int(np.searchsorted(frames, counts.generated_until))
+        self._overwritten = max(0, generated - again)
 
     def begin_session(self, expected: int, slots: int) -> None:
         """Begin again with message 0, and forget the messages without an answer.
@@ -133,7 +140,10 @@ class Node(ABC):
     def generated(self) -> int:
         """Transitions that the world has generated, sent or not."""
         self._replay.catch_up()
-        return self._overwritten + self._replay.index.span[1]
+        index = self._replay.index
+        if stop := index.span[1]:
+            self.counts.generated_until = int(index.frames(stop - 1, stop)[0]) + 1
+        return self._overwritten + stop
 
     def slots_for(self, count: int) -> int:
         """Number of frames that the learner must keep for this node, at least.

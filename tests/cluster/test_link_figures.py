@@ -39,9 +39,14 @@ class Told:
         (exchange,), (edge,) = self.scene.exchanges, self.scene.edges
         self._figures = LinkFigures(exchange, edge.node, NO_EMULATION)
 
-    def restart_gateway(self) -> None:
-        """Put another gateway into the place of the one that has written the last report."""
+    def restart_gateway(self, away: int = 0) -> None:
+        """Put another gateway into the place of the one that has written the last report.
+
+        Args:
+            away: ticks of the world between the two.
+        """
         (edge,), document = self.scene.edges, self._figures.document(self.scene.clock.now())
+        edge.play(away)
         edge.node = edge.new_node()
         edge.node.count_on(*counted(document))
         self.scene.exchanges = [self.scene.new_exchange(edge, self.scene.remotes[0])]
@@ -119,13 +124,16 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
-def test_a_gateway_that_takes_the_place_of_another_counts_on(replay: str) -> None:
+@pytest.mark.parametrize("away", [0, 150])
+def test_a_gateway_that_takes_the_place_of_another_counts_on(away: int, replay: str) -> None:
     told = Told(replay, capacity=256)
     before = told.run(4.0)["nodes"][0]
     assert before["generated"] > 256
-    told.restart_gateway()
+    told.restart_gateway(away)
     after = told.run(REPORT_S)["nodes"][0]
-    assert after["generated"] == pytest.approx(before["generated"] + 100 * REPORT_S, abs=4)
+    # A transition for each tick but the first of an episode of twenty.
+    passed = (away + 100 * REPORT_S) * 19 / 20
+    assert after["generated"] == pytest.approx(before["generated"] + passed, abs=4)
     assert after["shipped"] >= before["shipped"] > 0
     assert after["learned"] >= before["learned"] > 0
     learned = told.run(1.0)
