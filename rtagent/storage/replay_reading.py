@@ -28,9 +28,9 @@ FOLDER = "replay"
 """Name of a replay's folder in a state directory."""
 
 Frames = npt.NDArray[Any]
-_SHAPE = re.compile(r"(\d+(?:x\d+)*) (uint8|float32)(?: and \d+ pending actions)?")
+_SHAPE = re.compile(r"(\d{1,18}(?:x\d{1,18})*) (uint8|float32)(?: and \d+ pending actions)?")
 _UNREADABLE = (
-    Corrupt, KeyError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError,
+    Corrupt, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError,
 )
 """What reading a chunk raises that another program may have written."""
 

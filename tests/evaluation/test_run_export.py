@@ -21,7 +21,7 @@ from rtagent.memory.ledger import COLUMNS
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.replay_files import new_file
 from rtagent.storage.replay_reading import SavedReplay
-from rtagent.storage.replay_snapshot import ReplayError
+from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, _crc
 from tests.stored_replay import (
     CHUNK,
     PIXELS,
@@ -245,7 +245,7 @@ def test_a_folder_without_a_replay_and_one_that_is_damaged(rings: Rings, tmp_pat
     [
         "<i8", "5", [("tick", "<i8")], COLUMNS, [*COLUMNS, ("action", "<U3")],
         [*COLUMNS[:7], ("episode", "<U4"), *COLUMNS[8:], ("action", "<i4")],
-        [*COLUMNS, ("action", "<i4", (10**13,))], "(" * 5000,
+        [*COLUMNS, ("action", "<i4", (10**13,))], "(" * 5000, (),
     ],
     ids=lambda row: str(row)[-40:],
 )
@@ -256,6 +256,17 @@ def test_a_chunk_of_another_layout_is_damaged(rings: Rings, tmp_path: Path, row:
         put(np.zeros(1 << 16, np.uint8))
     with pytest.raises(ReplayError, match=path.name):
         list(SavedReplay(tmp_path).stretches())
+
+
+def test_a_frame_whose_sides_are_no_numbers_that_fit_is_refused(
+    rings: Rings, tmp_path: Path
+) -> None:
+    path = tmp_path / "replay" / MANIFEST
+    content = json.loads(path.read_text())["replay"]
+    content["signature"]["observation"] = f"4x{'9' * 5000} uint8"
+    path.write_text(json.dumps({"crc32": f"{_crc(content):08x}", "replay": content}))
+    with pytest.raises(ReplayError, match="observations of"):
+        SavedReplay(tmp_path)
 
 
 @pytest.mark.parametrize(("column", "value"), [("source", 200), ("time_ns", -1)])
