@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -24,9 +25,18 @@ def _cluster_address(text: str) -> str:
 
 def _policy_address(text: str) -> str:
     """The address; raises ValueError if it is no websocket's."""
-    if _WEBSOCKET.fullmatch(text) is None:
+    if _WEBSOCKET.fullmatch(text) is None or not _has_host_and_port(text):
         raise ValueError("must be ws://HOST:PORT or wss://HOST:PORT, as a policy server prints")
     return text
+
+
+def _has_host_and_port(url: str) -> bool:
+    """Whether it names a host, and a port from 1 to 65535 or none."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 ClusterAddress = Annotated[str, Field(max_length=256), AfterValidator(_cluster_address)]

@@ -201,7 +201,10 @@ def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None
     assert load_config(None, settings[:2], {}).policy.remote == "ws://there:8000"
 
 
-@pytest.mark.parametrize("address", ["http://there:8000", "ws://", "there:8000", "ws://a b"])
+@pytest.mark.parametrize("address", [
+    "http://there:8000", "ws://", "there:8000", "ws://a b", "ws://there:x", "ws://there:-1",
+    "ws://there:0", "ws://there:65536", "ws://[::1", "ws://:8000",
+])
 def test_what_is_no_address_of_a_policy_server_is_refused_with_what_to_write(address: str) -> None:
     told = refusal(f"policy.remote={address}")
     assert told.startswith(f"policy.remote = {address!r}: must be ws://HOST:PORT or wss://HOST:PORT")
