@@ -140,7 +140,8 @@ def _note(folder: Path) -> dict[str, Any]:
         (check_unshared if os.geteuid() == 0 else check_private)(folder)
         note = json.loads(read_private(path, _ADVICE))
         process, alive = Path(f"/proc/{int(note['pid'])}"), is_held(folder)
-        httpx.URL(str(note["url"]))
+        if httpx.URL(note["url"]).scheme not in ("http", "https"):
+            raise ValueError
         if not isinstance(note.get("certificate", ""), str):
             raise TypeError
     except FileNotFoundError:
@@ -172,7 +173,8 @@ def _token(folder: Path) -> str:
         raise UserError(
             f"cannot read the token in {path}: {reason}; set {_TOKEN_VARIABLE} instead"
         ) from None
-    if not (token.isascii() and token.isprintable()):
+    # A header ends at its last letter, and can carry no space behind it.
+    if not (token and token == token.strip() and token.isascii() and token.isprintable()):
         raise UserError(
             f"{_TOKEN_VARIABLE if given else path} holds no usable token: it has to be what it was "
             "when the daemon started"

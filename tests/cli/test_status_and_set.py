@@ -174,11 +174,13 @@ def test_the_token_may_come_from_the_environment(
 
 
 @pytest.mark.usefixtures("service")
-@pytest.mark.parametrize("token", ["a\u00fc", "a\nb", "a\udcff"])
+@pytest.mark.parametrize("token", ["a\u00fc", "a\nb", "a\udcff", " ", "a "])
 def test_a_token_that_no_header_can_carry_is_one_line(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     (tmp_path / "token").write_text("a\nb")
+    assert f"{tmp_path / 'token'} holds no usable token" in refused("status")
+    (tmp_path / "token").write_text("\n")
     assert f"{tmp_path / 'token'} holds no usable token" in refused("status")
     monkeypatch.setenv("RTAGENT_TOKEN", token)
     assert "RTAGENT_TOKEN holds no usable token" in refused("status")
@@ -214,6 +216,7 @@ def test_a_run_without_a_service_is_not_called_none(refused: Refused, tmp_path: 
     "", "[]", "{}", '{"pid": "x", "url": "y"}', '{"pid": 1}', "[" * 4000,
     '{"pid": Infinity, "url": "http://127.0.0.1:9/"}', '{"pid": 1, "url": "http://127.0.0.1:x/"}',
     '{"pid": 1, "url": "http://127.0.0.1:9/", "certificate": 5}',
+    '{"pid": 1, "url": ""}', '{"pid": 1, "url": 7}', '{"pid": 1, "url": "ftp://127.0.0.1:9/"}',
 ])
 def test_a_damaged_note(refused: Refused, tmp_path: Path, text: str) -> None:
     (tmp_path / "daemon.json").write_text(text)
