@@ -41,12 +41,20 @@ def run(args: argparse.Namespace) -> int:
     scripts = bench.find_scripts("benchmarks/experiments", "EXPERIMENT = ")
     scripts = {name.replace("_", "-"): path for name, path in scripts.items()}
     if args.list or args.name is None:
+        _check_lone(args)
         bench.list_scripts(args, scripts, "experiment", "what it shows")
         return 0
     bench.find_script(args.name, scripts, "experiment")
     for seed in args.seeds or ():
         check_between("seeds", seed, 0, MOST_SEED)
     return _perform(args)
+
+
+def _check_lone(args: argparse.Namespace) -> None:
+    """Refuse options of a run where the experiments are listed: a name was forgotten."""
+    for name in ("quick", "out", "seeds", "only", "anew"):
+        if args.name is None and getattr(args, name):
+            raise UserError(f"--{name}: give the name of an experiment, too")
 
 
 def _perform(args: argparse.Namespace) -> int:

@@ -55,6 +55,9 @@ REFUSED = [
     ("evaluate --seed -5", "--seed -5: must not be negative"),
     ("evaluate --live --video a.mp4", "leave --live out"),
     ("bench nothing", "no benchmark 'nothing'; there are: "),
+    *((f"experiment {each}", f"{each.split()[0]}: give the name of an experiment, too")
+      for each in ("--quick", "--out r", "--seeds 3", "--only a=1", "--anew")),
+    ("experiment --list --quick", "--quick: give the name of an experiment, too"),
     *((f"check-env CartPole-v1 --kwargs {each}", f"--kwargs {each}: ")
       for each in ("{", "[1]", "speed=2")),
     ("check-env CartPole-v1 --rate-hz 0", "rate_hz = 0"),
