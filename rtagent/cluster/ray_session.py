@@ -90,7 +90,10 @@ def connect(
             )
         else:
             ray.init(address=address, **_join_options(address), **options)
-    except (RuntimeError, ConnectionError, OSError, ValueError, ray.exceptions.RayError) as error:
+    except UserError:
+        raise
+    except Exception as error:
+        # Of any type: where a node takes too long to start, Ray raises a bare Exception.
         with contextlib.suppress(Exception):
             ray.shutdown()
         # This machine's node has joined: what answered a moment ago may come back.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,6 +63,24 @@ def test_a_node_that_does_not_start_is_given_up(
         assert len(looks) == 1
     finally:
         os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_local_ray_that_does_not_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine Ray raises an Exception of no type of its own.
+    ray = Mock()
+    ray.is_initialized.return_value = False
+    ray.init.side_effect = Exception("The current node timed out\nduring startup.")
+    monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
+    monkeypatch.setattr(ray_session, "check_token", lambda _: None)
+    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "t")
+    said = "a local Ray cannot be started: The current node timed out during startup."
+    with pytest.raises(UserError, match=re.escape(said)):
+        ray_session.connect(None)
+    ray.shutdown.assert_called_once_with()
 
 
 @pytest.mark.parametrize(
