@@ -54,10 +54,12 @@ def profile_of(config: Config, size: int, seconds: float, *, again: bool = False
     Raises:
         UserError: it cannot be taken, or not be kept.
     """
+    cache = ProfileCache(config.run.state_dir)
+    cache.make()
     key, profile = in_measured_process(
         config, take, (size, seconds, again), f"profile of {size} transitions"
     )
-    ProfileCache(config.run.state_dir).write(key, profile)
+    cache.write(key, profile)
     return profile
 
 

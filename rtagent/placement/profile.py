@@ -139,6 +139,20 @@ class ProfileCache:
         except (OSError, *_UNEXPECTED):
             return None
 
+    def make(self) -> None:
+        """Make the folder, before what it shall keep is measured.
+
+        Raises:
+            UserError: it cannot be made.
+        """
+        try:
+            # The state directory: `parents` alone would let a group write there, if the umask does.
+            self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            why = error.strerror
+            raise UserError(f"cannot keep the profile in {self._folder}: {why}") from None
+
     def write(self, key: str, profile: Profile) -> Path:
         """Keep a profile.
 
@@ -146,10 +160,8 @@ class ProfileCache:
             UserError: it cannot be written.
         """
         path = self._folder / f"{key}.json"
+        self.make()
         try:
-            # The state directory: `parents` alone would let a group write there, if the umask does.
-            self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._folder.mkdir(exist_ok=True)
             with atomic_write(path, ".profile-") as write:
                 write(json.dumps(to_json(profile), indent=1).encode())
         except OSError as error:

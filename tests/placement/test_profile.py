@@ -7,10 +7,12 @@ import math
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from rtagent.cli import profile as cli_profile
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.placement.profile import (
     FOLDER,
@@ -93,8 +95,21 @@ def test_a_part_of_a_backward_pass_knows_its_forward_part() -> None:
 
 def test_a_profile_that_cannot_be_kept_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("a file")
-    with pytest.raises(UserError, match=r"cannot keep the profile in .*k\.json: File exists"):
+    with pytest.raises(UserError, match=r"cannot keep the profile in .*profiles: File exists"):
         ProfileCache(tmp_path).write("k", made_profile())
+
+
+def test_it_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object) -> NoReturn:
+        raise AssertionError("measured")
+
+    (tmp_path / FOLDER).write_text("a file")
+    monkeypatch.setattr(cli_profile, "in_measured_process", measured)
+    config = load_config({"run": {"state_dir": str(tmp_path)}}, environ={})
+    with pytest.raises(UserError, match=r"cannot keep the profile in .*: File exists"):
+        cli_profile.profile_of(config, 4, 1.0)
 
 
 def test_another_machine_or_network_has_another_key(tmp_path: Path) -> None:
