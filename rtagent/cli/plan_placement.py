@@ -98,7 +98,9 @@ def _print(document: dict[str, Any], placement: Placement) -> None:
     )
     table = plain_table("part", "unit", "precision", "start ms", "ms", "critical", rows=rows)
     console.print("", table, "")
-    proof = "no plan is shorter" if document["proven"] else "the best plan found in time"
+    proof = "no plan is shorter" if document["proven"] else (
+        "the best plan found in time, or a simpler one that takes little more"
+    )
     gain = document["best_single_unit_ms"] / document["predicted_ms"]
     console.print(
         f"predicted: {document['predicted_ms']:.2f} ms ({proof}), on one core "
