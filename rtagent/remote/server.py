@@ -330,7 +330,8 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
     if token is None and not address.is_loopback:
         sock.close()
         raise UserError(
-            f"{host} can be reached from other machines: set a token in {TOKEN_VARIABLE}, here and "
-            "at the clients; or bind 127.0.0.1 and forward the port with ssh"
+            f"{host or address} can be reached from other machines: set a token in "
+            f"{TOKEN_VARIABLE}, here and at the clients; or bind 127.0.0.1 and forward the "
+            "port with ssh"
         )
     return sock

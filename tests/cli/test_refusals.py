@@ -98,6 +98,7 @@ REFUSED = [
     ("simulate --spread -0.5", "spread"),
     ("simulate --spread inf", "--spread inf"),
     ("simulate --seed -1", "--seed -1"),
+    ("policy-server --host '' --port 0", "rtagent: 0.0.0.0 can be reached from other machines"),
     ("donkey-sim --port 70000", "--port 70000: must be 0 to 65535"),
     ("donkey-sim --fps 0", "--fps 0"),
     ("donkey-sim --fps nan", "--fps nan: must be 1 to 240"),
