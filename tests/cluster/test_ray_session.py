@@ -69,7 +69,7 @@ def test_a_local_ray_that_does_not_start_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine Ray raises an Exception of no type of its own.
-    ray = Mock()
+    ray = Mock(exceptions=Mock(RayError=RuntimeError))
     ray.is_initialized.return_value = False
     ray.init.side_effect = Exception("The current node timed out\nduring startup.")
     monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
