@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +24,14 @@ from typing import Any
 from rtagent.config.operation import RunConfig
 from rtagent.errors import UserError
 from rtagent.files.append import append_whole
-from rtagent.files.pruning import MIB, newest_first, prune
+from rtagent.files.pruning import MIB, prune
 from rtagent.telemetry.libraries import LIBRARIES
 from rtagent.telemetry.points import Library, Point
 from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 TENSORBOARD_DIR = "tensorboard"
 EVENT_FILE = "events.out.tfevents"
+_NAME = re.compile(rf"{re.escape(EVENT_FILE)}\.(\d{{1,18}})\.\d+")
 PARTS = 4
 """Event files of a recorder; with the next one the oldest is removed."""
 WAITING = 256
@@ -74,7 +76,7 @@ class EventFiles:
             self._unwritten, self._written = [], self._written + len(data)
             if self._written > self.most_bytes // PARTS:
                 self._begin_file()
-                files = newest_first(self._folder, f"{EVENT_FILE}.*")
+                files = [path for _, path in sorted(self._files(), reverse=True)]
                 prune(files, sys.maxsize, self.most_bytes * (PARTS - 1) // PARTS)
             self.problem = None
         except OSError as error:
@@ -85,8 +87,15 @@ class EventFiles:
         self.write(())
 
     def _begin_file(self) -> None:
-        name = f"{EVENT_FILE}.{self._wall_time():.0f}.{os.getpid()}"
+        # Not by their times: the clock may have been set back since the last one.
+        number = max([round(self._wall_time()), *(1 + known for known, _ in self._files())])
+        name = f"{EVENT_FILE}.{number}.{os.getpid()}"
         self._file, self._written = self._folder / name, 0
+
+    def _files(self) -> list[tuple[int, Path]]:
+        """The event files that there are, each with its number: a later one has a larger number."""
+        found = ((_NAME.fullmatch(path.name), path) for path in self._folder.glob("*"))
+        return [(int(name[1]), path) for name, path in found if name]
 
 
 class Background:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -94,6 +95,24 @@ def test_what_a_full_disk_refused_is_written_later(tmp_path: Path) -> None:
     assert sink.problem is None
     (file,) = folder.iterdir()
     assert file.read_bytes().count(b"a/b") == 2
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_newest_files_stay_where_the_clock_was_set_back(
+    tmp_path: Path, restarted: bool
+) -> None:
+    ahead = EventFiles(tmp_path, 4000, lambda: 90_000.0)
+    for tick in range(100):
+        ahead.write([Point(90_000.0, tick, {"a/b": 1.0})])
+    before = set(tmp_path.iterdir())
+    sink = EventFiles(tmp_path, 4000, lambda: 1000.0) if restarted else ahead
+    for tick in range(100, 400):
+        there = set(tmp_path.iterdir())
+        sink.write([Point(1000.0, tick, {"a/b": 1.0})])
+        for path in set(tmp_path.iterdir()) - there:
+            os.utime(path, (1000.0, 1000.0))
+    assert not before & set(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) >= 2
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
