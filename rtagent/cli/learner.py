@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.output import json_text
+from rtagent.cli.stop_signal import noted_interrupts
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.config import ClusterConfig
@@ -72,11 +73,13 @@ def run(args: argparse.Namespace) -> int:
         return ray_session.find_learner(cluster.name, args.checkpoint_dir).status
 
     # Ray prints to stdout what happens to nodes of the cluster, between our lines.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), noted_interrupts() as stop:
         try:
             for report in follow(join, ray_session.disconnect, MonotonicClock()):
                 line = json_text(report) if args.json else in_a_line(report)
                 print(line, file=out, flush=True)
+                if stop.received:
+                    break
         except KeyboardInterrupt:
             pass
         finally:

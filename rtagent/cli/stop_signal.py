@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 class StopSignal:
@@ -39,6 +40,23 @@ def interrupted_by_stop_signals() -> Iterator[None]:
     """Inside, each such signal raises KeyboardInterrupt, as Ctrl-C does by itself."""
     with handled_by(signal.default_int_handler):
         yield
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[StopSignal]:
+    """Inside, Ctrl-C is noted, too: Python drops what it raises in a hook that follows a fork."""
+    stop, before = StopSignal(), signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stop.received = True
+        signal.default_int_handler(number, frame)
+
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

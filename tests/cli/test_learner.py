@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,20 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(rtagent.cluster, "ray_session", session, raising=False)
     monkeypatch.setattr("rtagent.cli.learner.MonotonicClock", VirtualClock)
     return session
+
+
+def test_ctrl_c_that_was_dropped_ends_it_at_the_next_line(
+    run: Run, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray starts programs: what Ctrl-C raises in a hook that follows a fork is dropped."""
+    def connect(*_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(session, "connect", connect)
+    session.answers = iter([status(100), status(120)])
+    found = run("learner")
+    assert (found.code, len(found.out.splitlines())) == (0, 1)
 
 
 def test_it_joins_finds_tells_and_leaves(run: Run, session: Session) -> None:
