@@ -2,142 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import cycle, pairwise
-from typing import Any
+from itertools import cycle
 
 import numpy as np
 import pytest
 
-from rtagent.clock import VirtualClock
-from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.remote.answers import Terms
 from rtagent.remote.policy import (
     FIRST_ANSWER_S,
     LEAST_PATIENCE_S,
-    LEAST_SLICE_S,
     LONGEST_PAUSE_S,
     REFUSED_PAUSE_S,
     SLICE_S,
-    RemotePolicy,
 )
-from rtagent.remote.protocol import decode, encode
+from rtagent.remote.protocol import encode
 from rtagent.remote.wire import LostError, RefusedError
-
-DIALLED_S, ANSWER_S, SLOW_S = 0.03, 0.14, 1.4
-OBSERVATION = np.zeros((1, 4), np.float32)
-GOOD = {
-    "values": np.array([0.0, 2.0, 1.0], np.float32),
-    "server_timing": {"infer_ms": 80.0, "queue_ms": 10.0},
-}
-
-
-TERMS = Terms(3, discrete=True)
-
-
-class Told(Exception):
-    """The process was told to leave."""
-
-
-class Connection:
-    """One to a server."""
-
-    def __init__(self, server: Server) -> None:
-        self.server, self.metadata = server, server.metadata
-        self.answer_at: float | None = None
-
-    def send(self, data: bytes, attend: Callable[[], None]) -> None:
-        server = self.server
-        if server.refusal is not None:
-            raise server.refusal
-        assert self.answer_at is None, "a connection with a question on its way is asked another"
-        server.asked.append(decode(data))
-        self.answer_at = server.clock.now() + server.takes()
-
-    def receive(self, seconds: float) -> bytes | str | None:
-        clock = self.server.clock
-        until = clock.now() + seconds
-        late = self.answer_at is None or until < self.answer_at
-        if late or (reply := self.server.reply()) is None:
-            clock.sleep_until(until)
-            return None
-        clock.sleep_until(self.answer_at)
-        self.answer_at = None
-        return reply
-
-    def close(self) -> None:
-        self.server.open -= 1
-
-
-class Server:
-    """What a dialer reaches: open or not, and what it answers."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
-        self.refusal: LostError | None = None
-        self.metadata: dict[str, Any] = {"answers": "values", "outputs": 3}
-        self.reply: Callable[[], bytes | str | None] = lambda: encode(GOOD)
-        self.takes: Callable[[], float] = lambda: ANSWER_S
-        self.dialled: list[float] = []
-        self.connections: list[Connection] = []
-        self.asked: list[dict[str, Any]] = []
-        self.open = 0
-
-    def dial(self) -> None:
-        self.dialled.append(self.clock.now())
-
-    def outcome(self, seconds: float) -> Connection:
-        self.clock.advance(DIALLED_S)
-        if self.refusal is not None:
-            raise self.refusal
-        self.open += 1
-        self.connections.append(Connection(self))
-        return self.connections[-1]
-
-
-class Bench:
-    """A policy, and what it has told and counted."""
-
-    def __init__(self, terms: Terms = TERMS, hedge: float | None = None, **inputs: Any) -> None:
-        self.clock = VirtualClock(100.0)
-        self.server = Server(self.clock)
-        self.beats: list[float] = []
-        self.leave_at = float("inf")
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        words = np.zeros(-(-InferenceRecord.size() // 8), np.int64)
-        self.record = InferenceRecord(memoryview(words).cast("B"))
-        self.policy = RemotePolicy(
-            "ws://there", terms, self.server, self.clock, self.attend,
-            self.record, lambda kind, **details: self.events.append((kind, details)), inputs,
-            hedge,
-        )
-
-    def attend(self) -> None:
-        self.beats.append(self.clock.now())
-        if self.clock.now() >= self.leave_at:
-            raise Told
-
-    def ask(self) -> Any:
-        return self.policy.values(OBSERVATION)
-
-    def answer(self) -> Any:
-        """Ask until there is an answer."""
-        while (found := self.ask()) is None:
-            pass
-        return found
-
-    def ask_for(self, seconds: float) -> None:
-        """Ask for so long; then the process is told to leave."""
-        self.leave_at = self.clock.now() + seconds
-        with pytest.raises(Told):
-            self.answer()
-        self.leave_at = float("inf")
-
-    def ask_in_vain(self) -> None:
-        """Ask once what is answered late."""
-        self.server.takes = lambda: SLOW_S
-        assert self.ask() is None
-        self.server.takes = lambda: ANSWER_S
+from tests.remote.asking import ANSWER_S, DIALLED_S, GOOD, OBSERVATION, Bench
 
 
 def test_a_new_connection_is_no_answer_for_the_world_has_gone_on() -> None:
@@ -334,119 +214,3 @@ def test_a_second_answer_is_not_taken_for_the_answer_to_the_next_question() -> N
     kind, details = bench.events[-1]
     assert (kind, details["reason"]) == ("remote_lost", "the server answers what was not asked")
     assert bench.answer() is not None
-
-
-def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    late = bench.clock.now()
-    bench.ask_in_vain()
-    assert bench.clock.now() == pytest.approx(
-        late + 1.5 * ANSWER_S + DIALLED_S, abs=1.1 * LEAST_SLICE_S
-    )
-    assert bench.record.hedged == bench.record.in_flight == 1
-    newer = encode({**GOOD, "values": np.array([3.0, 0.0, 0.0], np.float32)})
-    bench.server.reply = lambda: newer if bench.server.clock.now() < late + SLOW_S else encode(GOOD)
-    began = bench.clock.now()
-    np.testing.assert_array_equal(bench.ask(), [3.0, 0.0, 0.0])
-    assert bench.clock.now() == pytest.approx(began + ANSWER_S)
-    assert bench.server.open == 2
-    # The next late answer goes the other way, over the connections that there are.
-    while bench.clock.now() < late + SLOW_S:
-        bench.answer()
-    bench.ask_in_vain()
-    assert bench.ask() is not None
-    assert bench.record.hedged == 2
-    assert len(bench.server.dialled) == 2
-    assert [kind for kind, _ in bench.events] == ["remote_answers"]
-
-
-def test_an_answer_is_late_before_the_link_counts_as_cut() -> None:
-    bench = Bench(hedge=20.0)
-    bench.answer()
-    bench.server.takes = lambda: 100.0 * ANSWER_S
-    began = bench.clock.now()
-    assert bench.ask() is None
-    assert bench.clock.now() - began == pytest.approx(
-        20.0 * ANSWER_S + DIALLED_S, abs=1.1 * LEAST_SLICE_S
-    )
-    assert (bench.record.hedged, bench.record.connected, bench.server.open) == (1, 1, 2)
-
-
-def test_a_late_answer_that_has_come_is_not_in_flight_any_more() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    seen: list[int] = []
-
-    def takes() -> float:
-        # The question before is counted until the next one is on its way.
-        seen.append(bench.record.in_flight)
-        return ANSWER_S
-
-    bench.ask_in_vain()
-    bench.server.takes = takes
-    bench.answer()
-    assert bench.record.in_flight == 1
-    bench.clock.advance(SLOW_S)
-    bench.answer()
-    assert bench.record.in_flight == 0
-    bench.answer()
-    assert seen == [1, 1, 0]
-
-
-def test_with_a_question_on_its_way_on_both_connections_the_answer_is_waited_for() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    bench.ask_in_vain()
-    bench.answer()
-    bench.server.takes = lambda: 2.0 * ANSWER_S
-    began = bench.clock.now()
-    assert bench.ask() is not None
-    assert bench.clock.now() == pytest.approx(began + 2.0 * ANSWER_S)
-    assert bench.record.hedged == 1
-
-
-def test_a_server_that_has_become_slower_for_good_is_known_to_be() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    bench.server.takes = lambda: 3.0 * ANSWER_S
-    answered = [bench.ask() is not None for _ in range(100)]
-    assert all(one or other for one, other in pairwise(answered))
-    hedged = bench.record.hedged
-    assert hedged > 0
-    assert all(bench.ask() is not None for _ in range(100))
-    assert bench.record.hedged == hedged
-
-
-def test_a_cut_link_ends_both_connections() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    bench.ask_in_vain()
-    bench.server.refusal = LostError("connection refused")
-    bench.ask_for(5.0)
-    assert bench.server.open == bench.record.in_flight == 0
-
-
-def test_a_second_connection_that_is_lost_is_made_anew() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
-    bench.ask_in_vain()
-    bench.answer()
-
-    def lost(seconds: float) -> None:
-        raise LostError("closed")
-
-    bench.server.connections[0].receive = lost  # type: ignore[method-assign, assignment]
-    bench.ask_in_vain()
-    assert bench.answer() is not None
-    assert len(bench.server.dialled) == 3
-    assert bench.server.open == 2
-
-
-def test_without_a_hedge_a_late_answer_is_waited_for() -> None:
-    bench = Bench()
-    bench.answer()
-    bench.server.takes = lambda: 5.0 * ANSWER_S
-    assert bench.ask() is not None
-    assert bench.record.hedged == 0
-    assert bench.server.open == 1
