@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.reliability.dashboard_page import PROGRAMS
 from tests.service.conftest import RunningService
 
 FLAGS = [
@@ -34,9 +35,7 @@ def browser() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         _missing("playwright")
-    # The same engine without windows of its own takes half as much of the processor.
-    names = ("chromium-headless-shell", "chromium", "chromium-browser")
-    chromium = next(filter(None, map(shutil.which, names)), None)
+    chromium = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if chromium is None:
         _missing("chromium")
     with sync_playwright() as playwright:
