@@ -29,6 +29,9 @@ def tls_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    # A client that reads and writes in two threads, as a remote policy does, may fail where a
+    # ticket comes behind the handshake: Python lets both use OpenSSL's object at the same time.
+    context.num_tickets = 0
     key = private_key or certificate
     for name, path in zip(names, (certificate, key), strict=True):
         try:

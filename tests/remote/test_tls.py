@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,22 @@ def test_our_server_speaks_tls_and_nothing_else(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.certificate))
         seen = np.full(SHAPE, 2.0, np.float32)
         np.testing.assert_array_equal(actions(dialled(address), seen), [[2]])
+
+
+def test_no_ticket_follows_the_handshake(certificate: Certificate) -> None:
+    """It would be read while the policy's other thread writes, and fail now and then."""
+    tls = tls_context(certificate.certificate, certificate.key)
+    assert tls is not None
+    dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    dialling.check_hostname, dialling.verify_mode = False, ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = dialling.wrap_bio(to_client, to_server)
+    server = tls.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert client.version() == server.version() == "TLSv1.3"
+    assert to_client.pending == 0
 
 
 def test_a_server_without_tls_is_one_line() -> None:
