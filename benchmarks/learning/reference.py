@@ -176,12 +176,15 @@ def run_virtual(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
 
 def run_theirs(world: World, steps: int, seed: int) -> Outcome:
     """One seed of Stable-Baselines3's algorithm."""
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.monitor import Monitor
 
     clock = MonotonicClock()
     began = clock.now()
     played = Monitor(gym.make(world.config("auto", seed).env.id))
-    world.agent(played, steps, seed).learn(steps)
+    agent = world.agent(played, steps, seed)
+    agent.set_logger(Logger(None, []))  # by default it leaves a folder in /tmp
+    agent.learn(steps)
     returns = played.get_episode_rewards()
     return outcome(
         returns, played.get_episode_lengths(), clock.now() - began, world.solved

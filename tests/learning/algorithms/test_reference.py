@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import stable_baselines3
 import torch
+from stable_baselines3.common.logger import Logger
 from torch import nn
 from torch.nn import functional
 
@@ -32,6 +33,7 @@ TORQUE = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 def trained(agent: Any, targets: list[nn.Module], spread: float) -> Any:
     """Their agent, its replay filled with random play, its targets different from its networks."""
+    agent.set_logger(Logger(None, []))  # by default it leaves a folder in /tmp
     agent.learn(400)
     for module in targets:
         for parameter in module.parameters():
