@@ -7,6 +7,10 @@ import { KEPT_S } from "./history.js";
 
 const LEAST_SPAN_S = 60;
 const GAP_S = 5;
+// Of the axis's labels, so that charts below each other begin at the same place; more for long ones.
+const LEAST_GUTTER = 62;
+const LABEL_GAP = 7;
+const LEVELS = [0, 0.5, 1];
 const MARKERS_READ_OUT = 3;
 
 export function bounds(values, floor) {
@@ -16,17 +20,17 @@ export function bounds(values, floor) {
   return [low - margin, high + margin];
 }
 
-function drawAxes(pen, area, range, span, format) {
+function drawAxes(pen, area, labels, span) {
   const { left, right, top, bottom } = area;
   const colour = palette();
   pen.strokeStyle = colour.line;
   pen.fillStyle = colour.soft;
   pen.textAlign = "right";
-  for (const share of [0, 0.5, 1]) {
+  LEVELS.forEach((share, i) => {
     const level = Math.round(bottom - share * (bottom - top)) + 0.5;
     pen.beginPath(); pen.moveTo(left, level); pen.lineTo(right, level); pen.stroke();
-    pen.fillText(shown(range[0] + share * (range[1] - range[0]), format), left - 7, level + 4);
-  }
+    pen.fillText(labels[i], left - LABEL_GAP, level + 4);
+  });
   pen.textAlign = "left";
   pen.fillText(span < 120 ? `${Math.round(span)} s ago` : `${Math.round(span / 60)} min ago`, left, bottom + 16);
   pen.textAlign = "right";
@@ -80,7 +84,6 @@ function draw(canvas, series, markers) {
   if (paper === null) return;
   const { pen, width, height } = paper;
   const { format, colour, floor, name } = canvas.dataset;
-  const area = { left: 62, right: width - 6, top: 22, bottom: height - 20 };
   const points = recent(series);
   const known = points.map(([, value]) => value).filter((value) => !Number.isNaN(value));
   const [now, newest] = points.at(-1) ?? [0, NaN];
@@ -97,9 +100,13 @@ function draw(canvas, series, markers) {
     return;
   }
   const range = bounds(known, floor);
+  const labels = LEVELS.map((share) => shown(range[0] + share * (range[1] - range[0]), format));
+  const widest = Math.max(...labels.map((label) => pen.measureText(label).width));
+  const left = Math.max(LEAST_GUTTER, Math.ceil(widest) + LABEL_GAP);
+  const area = { left, right: width - 6, top: 22, bottom: height - 20 };
   const x = (time) => area.right - ((now - time) / span) * (area.right - area.left);
   const y = (value) => area.bottom - ((value - range[0]) / (range[1] - range[0])) * (area.bottom - area.top);
-  drawAxes(pen, area, range, span, format);
+  drawAxes(pen, area, labels, span);
   drawMarkers(pen, area, marked, x);
   pen.strokeStyle = pen.fillStyle = palette()[colour];
   drawLine(pen, points, x, y);
