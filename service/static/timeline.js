@@ -94,8 +94,8 @@ export function clearTimeline(reason) {
 }
 
 // Without answers the picture would run empty, as if no tick had happened. A held one stays.
-export function loseTimeline() {
-  if (held === null) clearTimeline("Not known: the connection is lost.");
+export function loseTimeline(reason = "Not known: the connection is lost.") {
+  if (held === null) clearTimeline(reason);
 }
 
 function draw() {
@@ -155,6 +155,10 @@ function redraw() {
 export function startTimeline() {
   $("#hold").addEventListener("click", hold);
   $("#span").addEventListener("change", redraw);
+  // A hidden page has asked for nothing.
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) loseTimeline("Waiting for the newest ticks …");
+  });
   new IntersectionObserver((entries) => {
     seen = entries.at(-1).isIntersecting;
     if (seen) inNextFrame("timeline", animate);

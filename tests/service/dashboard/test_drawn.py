@@ -212,6 +212,38 @@ def test_timeline_counts_no_ticks_while_the_connection_is_lost(
     expect_text(blank.locator("#timeline-summary"), "2 processes")
 
 
+HIDE = """() => {
+  window.works = [];
+  window.ask = window.requestAnimationFrame;
+  window.requestAnimationFrame = (work) => works.push(work);
+  Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+}"""
+COME_BACK = """() => {
+  const now = performance.now.bind(performance);
+  performance.now = () => now() + 60_000;
+  const summary = document.querySelector('#timeline-summary');
+  window.told = [];
+  new MutationObserver(() => told.push(summary.textContent)).observe(summary, { childList: true });
+  delete document.hidden;
+  document.dispatchEvent(new Event('visibilitychange'));
+  window.requestAnimationFrame = ask;
+  works.forEach(ask);
+}"""
+
+
+def test_timeline_counts_no_ticks_before_a_page_that_was_hidden_has_asked_for_them(
+    blank: Any, running: RunningService
+) -> None:
+    running.backend.timeline = moving_timeline(2)
+    blank.goto(running.login_url())
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    blank.evaluate(HIDE)
+    assert eventually(lambda: blank.evaluate("works.length > 0"))
+    blank.evaluate(COME_BACK)
+    assert eventually(lambda: blank.evaluate("told.filter((text) => / agent/.test(text)).length"))
+    assert not [text for text in blank.evaluate("told") if " 0 ticks" in text]
+
+
 def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(5)
     blank.goto(running.login_url())
