@@ -20,7 +20,10 @@ const FORMATS = {
   fixed1: fixed(1),
   fixed2: fixed(2),
   fixed4: fixed(4),
-  precise: (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : fixed(4)(value)),
+  precise: (value) => {
+    const size = Math.abs(value);
+    return value !== 0 && (size < 1e-3 || size >= 1e9) ? value.toExponential(2) : fixed(4)(value);
+  },
   percent: (value) => `${fixed(Math.abs(value) < 0.1 ? 2 : 1)(100 * value)}${SPACE}%`,
   // 100 % is said only of all.
   share: (value) => `${value === 1 ? "100" : fixed(1)(Math.min(999, Math.round(1000 * value)) / 10)}${SPACE}%`,

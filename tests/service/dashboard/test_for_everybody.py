@@ -23,12 +23,15 @@ def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     running.backend.figures["r3"].update(mode="step", time_ratio=0.25, data_ratio=0.5,
                                          memory_budget_bytes=900 << 20)
     running.backend.figures["cluster"] = example(Cluster)
-    page.set_viewport_size({"width": 400, "height": 800})
+    # A learner whose values diverge.
+    running.backend.figures["learning"]["loss"] = 3e38
+    page.set_viewport_size({"width": 360, "height": 800})
     page.goto(running.settings.url + path)
     if not path:
         expect_text(figure(page, "actions.agent"), "17,800")
         page.locator("#horizon").wait_for(state="visible")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        expect_text(figure(page, "learning.loss"), "^3")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 CONTRASTS = """() => {
