@@ -24,9 +24,11 @@ const FORMATS = {
     const size = Math.abs(value);
     return value !== 0 && (size < 1e-3 || size >= 1e9) ? value.toExponential(2) : fixed(4)(value);
   },
-  percent: (value) => `${fixed(Math.abs(value) < 0.1 ? 2 : 1)(100 * value)}${SPACE}%`,
-  // 100 % is said only of all.
-  share: (value) => `${value === 1 ? "100" : fixed(1)(Math.min(999, Math.round(1000 * value)) / 10)}${SPACE}%`,
+  // Nearly nothing must not read as nothing, nor nearly all as all: as in the verdicts.
+  percent: (value) => {
+    const part = 100 * (value > 0 && value < 1 ? Math.min(0.9999, Math.max(0.0001, value)) : value);
+    return `${fixed(part < 10 || (part > 99.9 && part < 100) ? 2 : 1)(part)}${SPACE}%`;
+  },
   ms: (value) => `${fixed(Math.abs(value) < 10 ? 2 : 1)(value)}${SPACE}ms`,
   us: (value) => (value < 1000 ? `${fixed(0)(value)}${SPACE}µs` : `${fixed(2)(value / 1000)}${SPACE}ms`),
   seconds: (value) => `${value < 100 ? fixed(1)(value) : count.format(Math.round(value))}${SPACE}s`,

@@ -119,7 +119,7 @@ async function fetchStatus() {
   put($("#state"), shown(body.state, "text"));
   $("#state").dataset.state = body.state;
   const share = at(stats, "actions.inaction_fraction_60s");
-  document.title = `${body.state} · acting ${share === null ? "unknown" : shown(1 - share, "share")} · rtagent`;
+  document.title = `${body.state} · acting ${share === null ? "unknown" : shown(1 - share, "percent")} · rtagent`;
   showProcesses(body.roles ?? [], stats.inference?.workers ?? []);
 }
 

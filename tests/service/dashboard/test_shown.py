@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -79,7 +80,7 @@ def test_an_engine_is_shown_with_its_agreement_and_what_was_refused(
     engine.wait_for(state="hidden")
     # As with policy.engine_agreement = 0.
     inference |= {"engine": "openvino", "engine_precision": "int8", "engine_agreement": 0.0}
-    expect_text(agreement, r"^0\.0 %$")
+    expect_text(agreement, r"^0\.00 %$")
     agreement.wait_for()
 
 
@@ -124,6 +125,23 @@ def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
     expect_text(figure(page, "actions.inaction_fraction_60s"), "^unknown$")
     expect_text(verdict(page, "acting"), "^Not known yet$")
     expect_text(page.locator('[data-regret="regret.learning"] .value'), "^unknown$")
+
+
+def test_nearly_nothing_is_not_shown_as_nothing_and_nearly_all_not_as_all(
+    page: Any, running: RunningService
+) -> None:
+    """One tick of 60,000: a minute of a fast world."""
+    inaction = figure(page, "actions.inaction_fraction_60s")
+
+    def acting(share: str) -> bool:
+        return f"acting {share}\N{NO-BREAK SPACE}%" in page.title()
+
+    for missed, shown, acted in (
+        (1, r"0\.01", "99.99"), (59_999, r"99\.99", "0.01"), (0, r"0\.00", "100.0"),
+    ):
+        running.backend.figures["actions"]["inaction_fraction_60s"] = missed / 60_000
+        expect_text(inaction, rf"^{shown} %$")
+        assert eventually(partial(acting, acted))
 
 
 def test_a_regret_is_in_units_of_reward_and_says_what_it_is(
