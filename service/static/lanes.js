@@ -11,7 +11,10 @@ const OUTLIER = 1.75;
 const OUTLIER_TICKS = 0.25;
 const LABEL_ROOM = 14;
 
-const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? null;
+function median(values) {
+  const [sorted, middle] = [values.toSorted((a, b) => a - b), values.length / 2];
+  return values.length ? (sorted[Math.ceil(middle) - 1] + sorted[Math.floor(middle)]) / 2 : null;
+}
 
 // What a window of the timeline holds, counted: for the drawing, the caption and screen readers.
 export function summarise(data, from, to) {

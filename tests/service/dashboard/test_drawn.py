@@ -137,6 +137,19 @@ def test_timeline_of_a_slow_world_shows_several_ticks(blank: Any, running: Runni
     )
 
 
+SUMMARY = """async () => {
+  const { summarise } = await import('/static/lanes.js');
+  const ticks = { at_ms: [], source: [] };
+  const bars = { start_ms: [0, 10, 110], end_ms: [10, 110, 130] };
+  const found = (to) => summarise({ ticks, bars, tick_ms: 50 }, 0, to).median;
+  return [found(5), found(10), found(110), found(130)];
+}"""
+
+
+def test_the_median_of_two_inferences_is_between_them(page: Any) -> None:
+    assert page.evaluate(SUMMARY) == [None, 10, 55, 20]
+
+
 LABELS = """async () => {
   const { Delays, drawDelays } = await import('/static/delays.js');
   const pen = document.querySelector('#delays').getContext('2d');
