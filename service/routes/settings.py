@@ -73,7 +73,7 @@ class Decision(BaseModel):
     samples_per_s: float | None = described("Since the decision before; null: unknown.", 1320.0)
     b_min: int = described("The smallest batch.", 32)
     cap: int = described("The largest batch that memory allows; 0: no limit.", 256)
-    before: int = described("Batch size before.", 32)
+    before: int = described("Batch size before; 0: none, as the run began.", 32)
     after: int = described("Batch size after.", 64)
 
 

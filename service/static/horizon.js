@@ -113,7 +113,8 @@ export function decisionReason(kind, { before, after, time_ratio, data_ratio }) 
 
 // The newest decision that changed the batch size, in words.
 export function showDecision(decisions) {
-  const change = decisions.find(({ before, after }) => before !== after);
+  // The first decision of a run has no batch size before it.
+  const change = decisions.find(({ before, after }) => before && before !== after);
   if (change) {
     put($("#decision"), `Batch size ${plain(change.before)} → ${plain(change.after)}: `
       + `${decisionReason(change.kind, change)}.`);

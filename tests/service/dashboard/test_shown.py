@@ -203,10 +203,16 @@ def test_shows_learners_deadlines_and_memory(page: Any, running: RunningService)
 
 
 def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> None:
-    decision = {"kind": "step", "before": 32, "after": 64, "time_ratio": 0.4, "data_ratio": 0.2}
+    # The first decision sets the size that a run begins with.
+    decisions = [{"kind": "settings", "before": 0, "after": 32, "time_ratio": None,
+                  "data_ratio": None}]
     deadlines = running.backend.deadlines
-    running.backend.deadlines = lambda: {**deadlines(), "decisions": [decision]}
+    running.backend.deadlines = lambda: {**deadlines(), "decisions": decisions}
     running.backend.figures["r3"]["mode"] = "step"
+    expect_text(page.locator("#decision"), "^The batch size has not been changed lately")
+    decisions.insert(0, {
+        "kind": "step", "before": 32, "after": 64, "time_ratio": 0.4, "data_ratio": 0.2,
+    })
     expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind schedule: 20\.0 % of "
                 r"the data used in 40\.0 % of the time up to the margin\.")
     # Without a mode nothing controls it any more.
