@@ -10,11 +10,13 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
+from rtagent.config import Config
 from service.http.answers import raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import checkpoints, events, logins, screen, settings, timeline
 from service.routes.context import Admitted, AppContext, Context
+from service.routes.events import RecentEvent
 from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, content, described, problems
 
 router = APIRouter(
@@ -55,9 +57,15 @@ class Status(BaseModel):
         "starting, running, degraded (something is being restarted), failed or stopping.", "running"
     )
     version: str = described("Version of the program.", "0.1.0")
+    pid: int = described("Process id of the daemon.", 4700)
+    url: str = described("What a browser opens.", "http://127.0.0.1:8008/")
+    started_s: float = described("When it started: seconds of the machine's monotonic clock.", 71.5)
     roles: list[Role] = Field(description="Its processes.")
+    events: list[RecentEvent] = Field(description="What happened last, newest first.")
+    config: Config = Field(description="The configuration in force.")
     shortened: bool = described(
-        "Whether errors had to be shortened, there being too many.", False, default=False)
+        "Whether errors and events had to be shortened, there being too many.", False,
+        default=False)
 
 
 @router.get(
@@ -65,7 +73,9 @@ class Status(BaseModel):
     tags=["status"],
 )
 async def status(context: AppContext) -> Response:
-    """Run id, state, and every process with pid, state, restarts and last error."""
+    """Run id, state, and every process with pid, state, restarts and last error; the newest events,
+    and the configuration in force.
+    """
     return raw_json_answer(await context.status_json.get())
 
 

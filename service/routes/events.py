@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -21,17 +21,16 @@ LAST_ID = 2**53 - 1
 Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,40}$")]
 
 
-class Event(BaseModel):
+EXAMPLE: dict[str, Any] = {
+    "id": 12, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.25, "kind": "set",
+    "source": "inference", "by": "http", "before": {"processes": 2}, "after": {"processes": 4},
+}
+
+
+class RecentEvent(BaseModel):
     """Something that happened. Its details stand beside the fields that every event has."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={"examples": [{
-            "id": 12, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.25, "kind": "set",
-            "source": "inference", "level": "info", "by": "http", "before": {"processes": 2},
-            "after": {"processes": 4},
-        }]},
-    )
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [EXAMPLE]})
 
     id: int = described("Its number within the run: 1, 2, 3 ...", 12)
     at: str = described(
@@ -41,6 +40,15 @@ class Event(BaseModel):
     kind: str = described("What: set, restarted, failed, checkpoint and others.", "set")
     source: str | None = described(
         "The process, or the section of the settings; null: the whole daemon.", "inference")
+
+
+class Event(RecentEvent):
+    """Something that happened, and how bad it is."""
+
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{**EXAMPLE, "level": "info"}]}
+    )
+
     level: Literal["info", "warning", "error"] = described("How bad it is.", "info")
 
 

@@ -117,6 +117,7 @@ class FakeBackend:
         self.figures = example_stats()
         self.report: dict[str, Any] = {
             "run_id": "20250101-abcd", "state": "running", "version": "0.1.0", "url": BASE,
+            "pid": 999, "started_s": 71.5, "events": [], "config": Config().model_dump(mode="json"),
             "roles": [role("environment", 0), role("inference", 0), role("inference", 1),
                       role("learner", 0), role("service", 0)],
         }

@@ -53,6 +53,11 @@ def test_learners_are_changed_and_the_answer_is_the_truth(client: httpx.Client) 
     assert not client.patch("/v1/learning", json={"paused": False}).json()["paused"]
 
 
+def test_the_status_has_the_members_that_the_document_tells(client: httpx.Client) -> None:
+    told = client.get("/openapi.json").json()["components"]["schemas"]["Status"]["properties"]
+    assert client.get("/v1/status").json().keys() == told.keys()
+
+
 def test_a_horizon_begins_and_its_decisions_are_shown(client: httpx.Client) -> None:
     wanted = {"mode": "step", "deadline_s": 3.0, "data_budget": 2000}
     answer = client.patch("/v1/deadlines", json=wanted)
