@@ -13,6 +13,7 @@ from rtagent.env.adapter import MOST_REWARD
 from rtagent.testing.findings import Findings
 
 NOT_FINITE = "values that are not finite"
+NO_NUMBER = "which is not a number"
 
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):
@@ -113,7 +114,7 @@ def _reward_problem(reward: Any) -> str | None:
     try:
         value = float(np.asarray(reward).item())
     except (TypeError, ValueError):
-        return f"{_kind(reward)}, which is not a number"
+        return f"{_kind(reward)}, {NO_NUMBER}"
     return None if abs(value) <= MOST_REWARD else f"{value}"
 
 

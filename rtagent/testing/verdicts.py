@@ -10,7 +10,7 @@ import numpy as np
 
 from rtagent.config import EnvConfig
 from rtagent.testing.findings import Findings
-from rtagent.testing.observing import NOT_FINITE
+from rtagent.testing.observing import NO_NUMBER, NOT_FINITE
 from rtagent.testing.report import Check, Verdict
 
 SHOWN = 3
@@ -20,6 +20,7 @@ QUIET = 0.25
 
 NOT_REACHED = "not reached"
 NOT_FINITE_ADVICE = "each such tick cuts its episode short; find where it comes from"
+NO_NUMBER_ADVICE = "a reward that is no number ends its process each time; return a float"
 
 Judged: TypeAlias = "tuple[Verdict, str] | tuple[Verdict, str, str]"
 """The end of a `Check`."""
@@ -95,7 +96,9 @@ def _spaces(found: Findings) -> Judged:
 
 
 def _rewards(found: Findings) -> Judged:
-    return _problems(found, found.rewards, "all finite numbers", NOT_FINITE_ADVICE)
+    no_number = any(problem.endswith(NO_NUMBER) for problem in found.rewards)
+    advice = NO_NUMBER_ADVICE if no_number else NOT_FINITE_ADVICE
+    return _problems(found, found.rewards, "all finite numbers", advice)
 
 
 def _episode_ends(found: Findings) -> Judged:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from rtagent.testing.findings import Findings
@@ -70,6 +72,13 @@ def test_a_number_that_grows_with_each_close_is_a_leak(
     names = ("processes", "threads", "descriptors")
     closed, again = (dict(zip(names, counts, strict=True)) for counts in (first, then))
     assert verdict("close", closed=closed, closed_again=again).verdict == expected
+
+
+def test_only_a_reward_that_is_not_finite_is_said_to_cut_its_episode() -> None:
+    assert "cuts its episode" in verdict("rewards", rewards=Counter({"nan": 2})).advice
+    for others in ({}, {"nan": 2}):
+        faults = Counter({"NoneType, which is not a number": 1, **others})
+        assert "ends its process" in verdict("rewards", rewards=faults).advice
 
 
 def test_checks_that_were_not_reached_are_skipped() -> None:
