@@ -177,6 +177,7 @@ class Trial:
             found.noop = f"env.default_action = {chosen}"
         last: Action | None = None
         for _ in range(NOOP_STEPS):
+            self._next("the default behaviour")
             last = world.default.action(frame, last)
             step = self._step(world, last)
             frame = frame if step is None else step.frame

@@ -60,6 +60,21 @@ def test_a_default_action_that_there_is_not_is_a_refusal() -> None:
     assert "env.default_action = 77" in found.refusal
 
 
+def test_what_the_default_behaviour_raises_is_not_said_of_the_environment() -> None:
+    news: list[tuple[str, float]] = []
+    settings = {"default_action": f"{__name__}:no_action"}
+    trial = Trial(
+        job_of(bad_worlds.Honest, settings=settings),
+        lambda call, limit_s, found: news.append((call, limit_s)), VirtualClock(),
+    )
+    assert re.match(r"the default behaviour raised ValueError: .*no_action ", trial.run().error)
+    assert news[-1] == ("the default behaviour", 2.04)
+
+
+def no_action(frame: Any) -> int:
+    return 77
+
+
 def test_the_rate_that_is_asked_for_is_kept() -> None:
     clock = VirtualClock()
     found = attempt(bad_worlds.Honest, clock, rate_hz=10.0, seconds=7.0)
