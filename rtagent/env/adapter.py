@@ -219,8 +219,9 @@ class Adapter:
         Returns:
             uint8, (height, width, 3) RGB or (height, width) grey.
         """
-        if self._env.render_mode == "rgb_array":
-            return np.asarray(self._env.render(), np.uint8)
+        shown: Any = self._env.render() if self._env.render_mode == "rgb_array" else None
+        if shown is not None:
+            return np.asarray(shown, np.uint8)
         return self._frame if self.screen else None
 
     def keep_time(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
@@ -37,6 +38,11 @@ class ReportingAdapter(Adapter):
         """As `Adapter.step`."""
         with self._reporting("step"):
             return super().step(action)
+
+    def picture(self) -> NDArray[np.uint8] | None:
+        """As `Adapter.picture`."""
+        with self._reporting("render"):
+            return super().picture()
 
     @contextmanager
     def _reporting(self, call: str) -> Iterator[None]:

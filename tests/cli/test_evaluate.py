@@ -24,6 +24,7 @@ from tests.conftest import make_blueprint
 from tests.trained import leave_checkpoint
 
 CARTPOLE = ("env.id=CartPole-v1", "policy.width=1")
+FILM = ("--set", "env.kwargs.render_mode=rgb_array", "--video")
 
 
 def test_returns_of_greedy_episodes(run: Run, tmp_path: Path) -> None:
@@ -69,9 +70,7 @@ def test_episodes_that_did_not_end_are_told(
 def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
     leave_checkpoint(tmp_path, *CARTPOLE)
     film = tmp_path / "play.mp4"
-    picture = ("--set", "env.kwargs.render_mode=rgb_array")
-    arguments = ("--episodes", "2", "--video", str(film), "--json")
-    code, out, _ = run("evaluate", str(tmp_path), *picture, *arguments)
+    code, out, _ = run("evaluate", str(tmp_path), "--episodes", "2", "--json", *FILM, str(film))
     assert code == 0
     capture = cv2.VideoCapture(str(film))
     assert int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) == json.loads(out)["played"][0]["ticks"]
@@ -90,7 +89,15 @@ def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None
         assert said in refused("evaluate", str(tmp_path), option, value)
 
 
-@pytest.mark.parametrize("call", ["reset", "step"])
+def test_an_environment_that_renders_nothing_cannot_be_filmed(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE)
+    monkeypatch.setattr(CartPoleEnv, "render", lambda world: None)
+    assert "shows nothing" in refused("evaluate", str(tmp_path), *FILM, str(tmp_path / "play.mp4"))
+
+
+@pytest.mark.parametrize("call", ["reset", "step", "render"])
 def test_an_environment_that_raises_is_named(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -100,7 +107,7 @@ def test_an_environment_that_raises_is_named(
         raise ValueError("the world was\ntold to fail")
 
     monkeypatch.setattr(CartPoleEnv, call, fails)
-    said = refused("evaluate", str(tmp_path))
+    said = refused("evaluate", str(tmp_path), *FILM, str(tmp_path / "play.mp4"))
     assert f"env.id = CartPole-v1: {call}() raised ValueError: the world was told to fail" in said
     assert f"in fails ({__file__}:" in said
 
