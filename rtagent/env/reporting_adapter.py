@@ -1,4 +1,5 @@
-"""For commands that step an environment themselves: what it raises is one line for the user.
+"""For commands that step an environment themselves: what it, or the user's function for the default
+behaviour, raises is one line for the user.
 
 The daemon's environment process needs the exception: its traceback becomes an event.
 """
@@ -14,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
+from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, Step
+from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.logs.log_format import error_with_calls
 
@@ -51,4 +54,17 @@ class ReportingAdapter(Adapter):
         except Exception as error:
             raise UserError(
                 f"env.id = {self._id}: {call}() raised {error_with_calls(error, CALLS)}"
+            ) from error
+
+
+class ReportingDefault(DefaultBehaviour):
+    """As `DefaultBehaviour`, but whatever the user's function raises is a `UserError`."""
+
+    def action(self, frame: NDArray[Any], last_action: Action | None) -> Action:
+        """As `DefaultBehaviour.action`."""
+        try:
+            return super().action(frame, last_action)
+        except Exception as error:
+            raise UserError(
+                f"env.default_action fails: {error_with_calls(error, CALLS)}"
             ) from error

@@ -24,9 +24,8 @@ from rtagent.clock import NANO, whole_ticks
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
-from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
-from rtagent.env.reporting_adapter import ReportingAdapter
+from rtagent.env.reporting_adapter import ReportingAdapter, ReportingDefault
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe_with_weights
@@ -290,7 +289,7 @@ class _Run:
         try:
             first, rate_hz = world.ledger.newest + 1, world.blueprint.rate_hz
             loop = TickLoop(
-                adapter, DefaultBehaviour(config.env, adapter), frames=world.frames,
+                adapter, ReportingDefault(config.env, adapter), frames=world.frames,
                 ledger=world.ledger, actions=world.actions, record=world.metrics.environment,
                 schedule=TickSchedule(rate_hz, 0, first, config.env.max_catch_up_ticks),
                 clock=self._clock,

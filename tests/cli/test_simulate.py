@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -106,3 +107,14 @@ def test_a_world_that_raises_is_named(refused: Refused, monkeypatch: pytest.Monk
     monkeypatch.setattr(CartPoleEnv, "step", fails)
     said = refused(*POLE, *SHORT)
     assert "env.id = CartPole-v1: step() raised ValueError: the motor is broken" in said
+
+
+def broken(frame: Any) -> int:
+    if frame.any():
+        raise LookupError("my table\nhas no row")
+    return 0
+
+
+def test_a_default_behaviour_that_raises_is_named(refused: Refused) -> None:
+    said = refused(*POLE, *SHORT, "--set", f"env.default_action={__name__}:broken")
+    assert "env.default_action fails: LookupError: my table has no row; in broken (" in said
