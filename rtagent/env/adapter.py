@@ -281,6 +281,8 @@ def open_environment(config: EnvConfig, adapter: type[Adapter] = Adapter) -> Ada
         _close(env)
         if isinstance(error, UserError):
             raise UserError(f"env.id = {config.id}: {error}") from None
+        if isinstance(error, Exception):
+            raise _unusable(config.id, error) from error
         raise
 
 
@@ -316,10 +318,15 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
         raise UserError(f"env.id = {config.id}: no such environment{_hint(config.id)}") from None
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
-        kind = "" if isinstance(error, gym.error.Error | ImportError) else type(error).__name__
-        line = ": ".join(part for part in (f"env.id = {config.id}", kind, reason) if part)
-        raise UserError(line + remedy_of(error)) from error
+        raise _unusable(config.id, error) from error
+
+
+def _unusable(name: str, error: Exception) -> UserError:
+    """What an environment's own code has raised, in one line."""
+    reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
+    kind = "" if isinstance(error, gym.error.Error | ImportError) else type(error).__name__
+    line = ": ".join(part for part in (f"env.id = {name}", kind, reason) if part)
+    return UserError(line + remedy_of(error))
 
 
 def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:

@@ -313,11 +313,11 @@ def test_what_cannot_be_used_is_closed_and_named():
     assert closed == [True]
 
 
-def test_an_environment_whose_own_code_raises_is_closed():
+def test_an_environment_whose_own_code_raises_is_closed_and_named():
     closed = []
     kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
-    with pytest.raises(ZeroDivisionError):
-        open_environment(EnvConfig(id="stub/World-v0", kwargs=kwargs))
+    line = refusal(id="stub/World-v0", kwargs=kwargs)
+    assert line == "env.id = stub/World-v0: ZeroDivisionError: division by zero"
     assert closed == [True]
 
 
