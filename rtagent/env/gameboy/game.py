@@ -79,7 +79,8 @@ class Game(GameBoyEnv):
         buttons, meanings = _parse_actions(actions)
         super().__init__(buttons, meanings, max_ticks, render_mode)
         boot_frames = at_least_0("boot_frames", boot_frames)
-        self.noop_action = buttons.index(()) if () in buttons else 0
+        if () in buttons:
+            self.noop_action = buttons.index(())
         # A person who only saves states needs no rewards.
         unrewarded = FREE_PLAY.get() and not rewards
         self._rules = Rules({}, {}, {}) if unrewarded else load_rules(_path("rewards", rewards))

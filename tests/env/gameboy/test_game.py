@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
+from rtagent.env.declarations import declared
 from rtagent.env.gameboy.game import Game
 from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.errors import UserError
@@ -149,6 +150,13 @@ def test_a_folder_of_starts_is_drawn_from_by_the_seed(
     (starts / "d.state").write_bytes(b"xx")
     with pytest.raises(UserError, match=r"d\.state is no state of this cartridge"):
         Game(ROM, rewards, start=starts)
+
+
+def test_no_action_is_called_a_noop_where_each_holds_a_button(game: Game, rewards: Path) -> None:
+    assert declared(game, "noop_action") is not None
+    game.close()
+    with closing(Game(ROM, rewards, actions=["A", "B"])) as pressing:
+        assert declared(pressing, "noop_action") is None
 
 
 def test_it_is_an_environment_by_its_id(game: Game, rewards: Path) -> None:
