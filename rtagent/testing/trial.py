@@ -170,7 +170,7 @@ class Trial:
         frame = self._reset(world, self._job.seed)
         before, words, noop = adapter.faults, adapter.action_meanings, adapter.noop_action
         chosen = self._job.settings.get("default_action", "noop")
-        found.noop = f"action {np.asarray(noop).tolist()}"
+        found.noop = f"action {np.asarray(adapter.actions.for_environment(noop)).tolist()}"
         if words and isinstance(noop, int):
             found.noop += f" ({words[noop]})"
         if chosen != "noop":

@@ -55,6 +55,23 @@ def test_settings_decide_what_the_agent_sees_and_what_nothing_is() -> None:
     assert found.noop_declared
 
 
+@pytest.mark.parametrize(("space", "noop"), [
+    (gym.spaces.Discrete(3, start=-5), "action -5"),
+    (gym.spaces.MultiDiscrete([2, 3], start=[4, 1]), "action [4, 1]"),
+    (gym.spaces.Box(1.0, 2.0, (1, 2)), "action [[1.0, 1.0]]"),
+])
+def test_the_noop_is_told_as_the_environment_takes_it(space: gym.Space[Any], noop: str) -> None:
+    class Numbered(bad_worlds.Undeclared):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = space
+
+        def step(self, action: Any) -> Any:
+            return super().step(0)
+
+    assert attempt(Numbered).noop == noop
+
+
 def test_a_default_action_that_there_is_not_is_a_refusal() -> None:
     found = attempt(bad_worlds.Honest, settings={"default_action": 77})
     assert "env.default_action = 77" in found.refusal
