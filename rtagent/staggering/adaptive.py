@@ -51,12 +51,10 @@ class Ticket:
     Attributes:
         frame: the frame to act on.
         due: the tick the action is meant for.
-        generation: the plan's, when the ticket was claimed.
     """
 
     frame: int
     due: int
-    generation: int
 
 
 def adaptive(
@@ -79,7 +77,8 @@ def adaptive(
             at = yield from moment(WaitFrame(ticket.frame))
             if at.newest < ticket.frame:
                 with lock:
-                    valid = state.load().generation == ticket.generation
+                    # Else the plan has begun anew, and knows nothing of this ticket.
+                    valid = state.load().next_frame >= ticket.frame
         if not valid:
             continue
         answer = yield from infer(ticket.frame)
@@ -103,7 +102,7 @@ def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float)
     frame = max(math.ceil(plan.next_frame), newest, 0)
     plan.next_frame = (plan.next_frame if frame - plan.next_frame < 1.0 else frame) + gap
     state.store(plan)
-    return Ticket(frame, frame + plan.bound, plan.generation)
+    return Ticket(frame, frame + plan.bound)
 
 
 def settling(processes: int) -> int:

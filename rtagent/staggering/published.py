@@ -66,7 +66,6 @@ def _account_maximum(state: StaggerState, worker: int, tau: float) -> float:
         return plan.period - tau
     _delay_others(state, worker, (tau - plan.period) / state.processes)
     plan.period = tau
-    plan.generation += 1
     state.store(plan)
     return 0.0
 

@@ -88,7 +88,7 @@ class Plan:
     """Everything the workers agree on, loaded and stored as a whole under the claim lock.
 
     Attributes:
-        generation: changes whenever (T, epoch, N), the algorithm or the membership does.
+        generation: slots; changes whenever (T, epoch, N), the algorithm or the membership does.
         epoch: seconds; the time of slot 0.
         period: T in seconds; 0 means nothing is known yet.
         next_frame: adaptive; the frame at which the next ticket falls due, a real number.

@@ -281,6 +281,17 @@ def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
     assert run.send(Moment(1.0, 2)) == Infer(2)
 
 
+def test_waiting_processes_keep_their_tickets_when_others_come_and_go() -> None:
+    state = fresh()
+    feed(state, 2.0)
+    runs = [begun(adaptive, worker, state) for worker in range(6)]
+    tickets = [run.send(Moment(1.0, 10)) for run in runs]
+    state.join(6, 1.0)
+    state.leave(5, 1.0)
+    # Their waits end early, and they look at the plan.
+    assert [run.send(Moment(1.01, 10)) for run in runs[1:5]] == tickets[1:5]
+
+
 def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
     state = fresh(processes=2)
     run = begun(adaptive, 5, state)
