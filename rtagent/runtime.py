@@ -157,7 +157,7 @@ class Runtime:
             return False
         with self._reading:
             processes = world.control.desired.processes
-        return all(each.deposits for each in world.metrics.inference[:processes])
+        return all(each.inferences for each in world.metrics.inference[:processes])
 
     def set(self, changes: Values, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
         """Change settings, all or none of them; returns when they are in force.

@@ -37,7 +37,7 @@ def ticks(runtime: Runtime) -> int:
 
 
 def acted(runtime: Runtime, index: int) -> int:
-    return runtime.world.metrics.inference[index].deposits
+    return runtime.world.metrics.inference[index].inferences
 
 
 def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> None:

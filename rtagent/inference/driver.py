@@ -359,7 +359,6 @@ class Driver:
         record = self._context.record
         if self._context.config.policy.remote is not None:
             record.dropped += self._is_too_late(item)
-        record.inferences += 1
         record.takeover_ns += round(self._takeover_s * NANO)
         record.weights_version = self._version
         record.epsilon = self._epsilon
@@ -371,7 +370,7 @@ class Driver:
         ))
         # Last: a reader that sees the new count sees the figures above, too.
         ordering.fence()
-        record.deposits += 1
+        record.inferences += 1
 
     def _is_too_late(self, item: Deposited) -> bool:
         """Whether an answer comes too late: its ticks are over, and a newer frame was acted on."""

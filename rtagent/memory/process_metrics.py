@@ -182,7 +182,6 @@ class InferenceRecord(WorkerRecord):
     """
 
     inferences: int
-    deposits: int
     weights_version: int
     epsilon: float
     estimate_s: float

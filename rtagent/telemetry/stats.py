@@ -162,7 +162,7 @@ class StatsReader:
         newest = self._world.ledger.newest
         row = self._world.ledger.row(newest) if newest >= 0 else None
         newest_ns = 0 if row is None else int(row["time_ns"])
-        total = sum(each.deposits for each in self._world.metrics.inference)
+        total = sum(each.inferences for each in self._world.metrics.inference)
         # Inferences are counted after they are listed (`Driver._count_inference`), so the count is
         # read before the lists.
         ordering.fence()

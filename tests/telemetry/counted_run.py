@@ -78,7 +78,7 @@ class Run:
         self.clock.sleep_until(time_ns / NANO)
 
     def deposit(self, tick: int, at_s: float, worker: int = 0) -> None:
-        self.metrics.inference[worker].deposits += 1
+        self.metrics.inference[worker].inferences += 1
         self.actions.deposit(Deposited(worker, tick - 5, tick, 0, 0, START_NS / NANO + at_s))
         record = self.metrics.inference[worker]
         record.registrations.append(Registration(START_NS + round(at_s * NANO), NANO // 100, tick))

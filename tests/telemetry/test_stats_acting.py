@@ -169,7 +169,7 @@ def test_a_chunk_is_overwritten_if_none_of_its_actions_is_used(run: Run) -> None
     for tick in range(10):
         run.tick(tick, DEFAULT, -1)
     for number, tick in enumerate((0, 3, 8, 9, 10)):
-        record.deposits += 1
+        record.inferences += 1
         at_ns = START_NS + number
         record.registrations.append(Registration(at_ns, NANO // 100, tick, 4))
     # The one from tick 3 on has acted, and that from tick 8 on; those from 9 and 10 on may yet.
