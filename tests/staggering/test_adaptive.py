@@ -292,6 +292,16 @@ def test_waiting_processes_keep_their_tickets_when_others_come_and_go() -> None:
     assert [run.send(Moment(1.01, 10)) for run in runs[1:5]] == tickets[1:5]
 
 
+def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
+    state = fresh()
+    feed(state, 5.0)
+    run = begun(adaptive, 0, state)
+    claim(state, 6, 10, TICK)
+    assert run.send(Moment(1.0, 10)) == WaitFrame(11)
+    assert run.send(Moment(1.5, 35)) == Infer(35)
+    assert run.send(Inferred(35, 5 * TICK, 1.6, 40)) == Deposit(41, 35)
+
+
 def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
     state = fresh(processes=2)
     run = begun(adaptive, 5, state)
