@@ -15,7 +15,7 @@ from rtagent.memory.ledger import Rows
 def acting_run(*settings: str, limit_s: float = 60.0) -> Iterator[rtagent.Runtime]:
     """A run with a state directory of its own, which acts within `limit_s`."""
     with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[f"run.state_dir={folder}", *settings])
+        config = rtagent.load_config(None, [f"run.state_dir={folder}", *settings], {})
         with rtagent.Runtime(config) as runtime:
             runtime.wait_ready(limit_s)
             yield runtime

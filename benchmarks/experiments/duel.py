@@ -95,12 +95,12 @@ def run(contender: str, seed: int, minutes: float, demonstrated: int, **named: A
     """Play and learn; the seconds at which an encounter was won, and a few figures."""
     with tempfile.TemporaryDirectory() as folder:
         shown = demonstrate(Path(folder), contender, seed, demonstrated)
-        config = rtagent.load_config(overrides=[
+        config = rtagent.load_config(None, [
             *COMMON, *SHOWN, *settings_of(contender, TICKS_OF_LATENCY),
             f"learning.demonstrations={shown.path}",
             f"learning.demonstration_interval={shown.interval}",
             f"run.seed={seed}", f"run.state_dir={folder}/state",
-        ])
+        ], {})
         found = learn(config, minutes, f"{contender:11} seed {seed}: ")
     returns = [value for _, value in found["episodes"]]
     won = [second for second, value in found["episodes"] if value > 0]

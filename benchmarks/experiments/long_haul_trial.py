@@ -339,10 +339,10 @@ class Trial:
 
 
 def _config(setup: Setup) -> Config:
-    return load_config(overrides=[
+    return load_config(None, [
         f"replay.capacity={setup.capacity}", f"run.seed={setup.seed}",
         f"learning.batch_size={setup.batch_size}", "learning.algorithm=double-dqn",
         "learning.dueling=true", "learning.n_step=3", "learning.discount=decisions",
         "learning.prioritized=true", "learning.learning_starts=1", "learning.target_period=128",
         f"cluster.weights_every={WEIGHTS_EVERY}", *SETTINGS[setup.world],
-    ])
+    ], {})

@@ -88,13 +88,13 @@ def run(
 ) -> dict[str, Any]:
     """Play and learn, or play offline."""
     if contender in OFFLINE:
-        config = rtagent.load_config(overrides=[f"run.seed={seed}"])
+        config = rtagent.load_config(None, [f"run.seed={seed}"], {})
         return {"score": float(np.mean(play(config, OFFLINE[contender])))}
     with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[
+        config = rtagent.load_config(None, [
             *settings(game, contender, width, ticks), f"run.seed={seed}",
             f"run.state_dir={folder}", "run.tensorboard=false",
-        ])
+        ], {})
         if named["time"] == "virtual":
             found = learn_virtually(config, minutes, update_s=UPDATE_S)
         else:

@@ -91,9 +91,9 @@ def run(
         kwargs = _kwargs(
             start=_kept("starts", game), roms=_kept("roms"), game=ENCOUNTERS[game], log=log
         )
-        config = load_config(overrides=[
+        config = load_config(None, [
             *here, "env.id=benchmarks.worlds.encounters:Encounters-v0", f"env.kwargs={kwargs}",
-        ])
+        ], {})
         if injected_ticks is None:
             found = learn(config, minutes, f"{game}, k={width}, {contender}, seed {seed}: ")
         else:
@@ -111,10 +111,10 @@ def _tetris(
 ) -> dict[str, Any]:
     """Learn from the demonstration first, in the virtual time of a single tick, then play."""
     kwargs = _kwargs(start=_kept("starts", TETRIS), roms=_kept("roms"))
-    config = load_config(overrides=[
+    config = load_config(None, [
         *common, "env.id=rtagent/Tetris-v0", f"env.kwargs={kwargs}",
         f"learning.demonstrations={_kept('demonstrations', TETRIS)}",
-    ])
+    ], {})
     shown = config.model_copy(update={
         "inference": config.inference.model_copy(update={"algorithm": "adaptive"}),
         "learning": config.learning.model_copy(update={"updates_per_tick": 0.0}),

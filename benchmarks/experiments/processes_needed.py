@@ -160,7 +160,7 @@ def _of_network(what: str, width: int, seconds: float, seed: int) -> dict[str, A
     """Times of a network measured here, its number by the formula, simulated and with processes."""
     network = "policy.network=resnet", f"policy.width={width}"
     with tempfile.TemporaryDirectory() as folder:
-        config = rtagent.load_config(overrides=[*network, f"run.state_dir={folder}"])
+        config = rtagent.load_config(None, [*network, f"run.state_dir={folder}"], {})
         forward, update = measure(config, seconds)
     found: dict[str, Any] = {"parameters": forward.parameters}
     if what == "acting":

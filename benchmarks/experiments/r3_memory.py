@@ -95,9 +95,9 @@ def run(
         mock.patch.object(learner, "is_out_of_memory", memory.handled),
         mock.patch.object(learner, "BatchMemory", memory.of_batches),
     ):
-        config = rtagent.load_config(overrides=[
+        config = rtagent.load_config(None, [
             *world, *SETTINGS, f"r3.mode={mode}", f"run.seed={seed}", f"run.state_dir={folder}",
-        ])
+        ], {})
         try:
             rtagent.virtual.run(
                 config, seconds=BEGIN_S + DEADLINE_S, inference_s=0.002, update_s=timed

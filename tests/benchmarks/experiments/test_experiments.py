@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+import rtagent
+import rtagent.virtual
+from benchmarks import runs
 from benchmarks.experiments import (
     discounting,
+    duel,
+    long_haul,
+    long_haul_trial,
     model_size,
+    paper_games,
     pending_actions,
     processes_needed,
     r3,
@@ -19,9 +29,50 @@ from benchmarks.experiments import (
     staggering_modes,
 )
 from benchmarks.results import Results
-from rtagent.config import GAME_BOY_HZ
+from rtagent.config import GAME_BOY_HZ, Config, LearningConfig
 from rtagent.config_sources import load_config
 from rtagent.staggering.simulator import Kill, Restart
+
+
+WHOLE_RUNS: dict[str, Callable[[], Any]] = {
+    "duel": lambda: duel.run("staggered", 0, 1.0, 1),
+    "model-size, injected": lambda: model_size.run(
+        "starfall", "staggered", 0, 1.0, ticks=5.0, time="virtual"),
+    "model-size, computed": lambda: model_size.run(
+        "duel", "sequential", 0, 1.0, width=1, time="wall clock", policy="k=1"),
+    "paper-games": lambda: paper_games.run("battles", "staggered", 1.0, 1, 0),
+    "paper-games, tetris": lambda: paper_games.run("tetris", "staggered", 1.0, 1, 0, 2.0),
+    "r3, memory": lambda: r3_memory.run(r3.WORLDS["cartpole"], "step", 0, "with", 80),
+    "others, and benchmarks": lambda: runs.acting_run().__enter__(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_RUNS)
+def test_settings_of_the_shell_change_no_run(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the trials of a folder would differ by what nobody has written down."""
+    configs: list[Config] = []
+
+    def asked(config: Config, **_: Any) -> None:
+        configs.append(config)
+        raise InterruptedError
+
+    monkeypatch.setenv("RTAGENT_LEARNING__BURN_IN", "3")
+    monkeypatch.setattr(rtagent, "Runtime", asked)
+    monkeypatch.setattr(rtagent.virtual, "run", asked)
+    monkeypatch.setattr(paper_games, "_kept", lambda *parts: tmp_path)
+    with pytest.raises(InterruptedError):
+        WHOLE_RUNS[name]()
+    assert configs[0].learning.burn_in == LearningConfig().burn_in
+
+
+def test_settings_of_the_shell_change_no_trial_of_long_haul(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = long_haul_trial._config(long_haul.STANDARD)
+    monkeypatch.setenv("RTAGENT_LEARNING__GAMMA", "0.5")
+    assert long_haul_trial._config(long_haul.STANDARD) == usual
 
 
 def test_the_smallest_number_that_is_enough() -> None:
