@@ -55,7 +55,7 @@ def load_config(
     """
     values = _values_of(path)
     for name, text in sorted((os.environ if environ is None else environ).items()):
-        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
+        if is_setting(name):
             section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
             _assign(values, [section, *key.split("__")], text)
     for item in overrides:
@@ -64,6 +64,11 @@ def load_config(
             raise UserError(f"--set {item}: expected SECTION.KEY=VALUE")
         _assign(values, dotted.strip().split("."), text.strip())
     return parse_config(values)
+
+
+def is_setting(name: str) -> bool:
+    """Whether an environment variable of that name is a setting."""
+    return name.startswith(ENVIRONMENT_PREFIX) and "__" in name
 
 
 def quoted(text: str) -> str:

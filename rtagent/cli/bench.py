@@ -15,6 +15,7 @@ from rtagent.cli import bench_ratchet
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, report, stdout
 from rtagent.cli.stop_signal import handled_by
+from rtagent.config_sources import is_setting
 from rtagent.errors import UserError
 
 RATCHET = Path("benchmarks", "ratchet.json")
@@ -90,8 +91,10 @@ def _measure(name: str, arguments: tuple[str, ...]) -> Any:
 
 
 def _environ() -> dict[str, str]:
+    """Without settings of rtagent: what a benchmark measures is what it says."""
     paths = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": paths}
+    own = {name: value for name, value in os.environ.items() if not is_setting(name)}
+    return own | {"PYTHONPATH": paths}
 
 
 def find_scripts(folder: str = "benchmarks", mark: str = '__name__ == "__main__"') -> Scripts:
