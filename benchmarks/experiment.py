@@ -142,7 +142,7 @@ def perform(
                 bar.advance(task)
                 if "failed" in kept:
                     print(f"{describe(kept)}: failed: {kept['failed']}", file=sys.stderr)
-    _present(experiment, options, Results(record["trials"]))
+    _present(experiment, options, record)
     return record
 
 
@@ -305,10 +305,11 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _present(experiment: Experiment, options: Options, results: Results) -> None:
+def _present(experiment: Experiment, options: Options, record: Mapping[str, Any]) -> None:
     """Write the tables and the picture."""
     from matplotlib.figure import Figure
 
+    results = Results(record["trials"])
     tables = {
         "results": results.table(), "intervals": results.intervals(), "curves": results.curves()
     }
@@ -321,8 +322,10 @@ def _present(experiment: Experiment, options: Options, results: Results) -> None
             writer.writerows(rows)
     figure = Figure(figsize=experiment.size, layout="constrained")
     experiment.draw(results, figure)
-    if results.failed:
-        figure.text(0.01, 0.005, f"{len(results.failed)} trials failed", color="red", fontsize=8)
+    lacks = ["quick: fewer and shorter trials"] if record["quick"] else []
+    lacks += [f"{len(results.failed)} trials failed"] if results.failed else []
+    if lacks:
+        figure.text(0.01, 0.005, "; ".join(lacks), color="red", fontsize=8)
     figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
 
 

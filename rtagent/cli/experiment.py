@@ -81,15 +81,16 @@ def _perform(args: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except OSError as error:
         raise UserError(f"{out}: {error.strerror}") from None
-    report(args, record, lambda _: _show(engine.Results(record["trials"]), out))
+    where = f"{out}, quick" if record["quick"] else str(out)
+    report(args, record, lambda _: _show(engine.Results(record["trials"]), where))
     return int(any("failed" in trial for trial in record["trials"]))
 
 
-def _show(results: Any, out: Path) -> None:
+def _show(results: Any, where: str) -> None:
     """Print the means with their intervals, if they fit a screen, and where the results are."""
     rows = results.means()
     names = dict.fromkeys(name for row in rows for name in row)
     if len(rows) <= SHOWN_ROWS:
         cells = ([str(row.get(name, "")) for name in names] for row in rows)
         stdout().print(plain_table(*names, rows=cells))
-    stdout().print(f"{out}: results.csv, intervals.csv, results.json and a picture")
+    stdout().print(f"{where}: results.csv, intervals.csv, results.json and a picture")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from benchmarks import experiment as engine
 from benchmarks.experiment import Experiment, Options, perform, save
@@ -133,6 +134,21 @@ def test_the_tables_have_every_trial_and_every_figure(options: Options) -> None:
     assert Results(trials).means() == [
         {"x": 1, "twice": "2.5 ± 6.4", "unknown": "unknown"}, {"x": 13, "failed": 2}
     ]
+
+
+@pytest.mark.parametrize(("quick", "values", "told"), [
+    (False, (1,), ""), (False, (1, 13), "2 trials failed"),
+    (True, (1,), "quick: fewer and shorter trials"),
+    (True, (1, 13), "quick: fewer and shorter trials; 2 trials failed"),
+])
+def test_a_picture_says_what_it_lacks(
+    options: Options, monkeypatch: pytest.MonkeyPatch, quick: bool, values: tuple[int, ...],
+    told: str,
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    perform(experiment_of(*values), replace(options, quick=quick), InThisProcess())
+    assert "".join(each.get_text() for each in drawn[0].texts) == told
 
 
 def test_what_failed_is_tried_again(options: Options) -> None:
