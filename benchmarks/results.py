@@ -64,23 +64,22 @@ class Results:
         half = float(half_interval(np.array(known)))
         return Point(float(np.mean(known)), half, len(known), len(said) - len(known))
 
-    def line(
-        self, axes: Any, x: str, figure: str, *, known_to_all: bool = False, **how: Any
-    ) -> None:
+    def line(self, axes: Any, x: str, figure: str, **how: Any) -> None:
         """Draw a figure against a parameter, with intervals.
+
+        A point is left out where the figure is unknown in a trial, for those where it is known are
+        no fair sample.
 
         Args:
             axes: to draw on.
             x: the parameter.
             figure: its name.
-            known_to_all: leave a point out where the figure is unknown in a trial, for those where
-                it is known are no fair sample.
             how: options of Matplotlib's `errorbar`.
         """
         found = {value: self.where(**{x: value}).point(figure) for value in self.values(x)}
         points = {
             value: point for value, point in sorted(found.items())
-            if point is not None and not (known_to_all and point.unknown)
+            if point is not None and not point.unknown
         }
         if points:
             means, halves, *_ = zip(*points.values(), strict=True)

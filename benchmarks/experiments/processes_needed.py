@@ -3,8 +3,8 @@
 Figs. 5 and 6 of Riemer et al., Realtime Reinforcement Learning. Measured is the smallest number
 with which 99 of 100 ticks execute a new action (one that is used again is none), or see an update;
 the formula is that of `rtagent plan`. Numbers up to one and a half times the time in ticks plus 4
-are tried; where a seed needs more, its number is unknown, and the line of the picture has no point.
-In three ways, by `how`:
+are tried, with daemons some around the formula's; where a seed needs more, its number is unknown,
+and the picture has no point. In three ways, by `how`:
 
     simulated   the staggering that runs live in virtual time, up to 600 processes; round-robin
                 learners by their recurrence: a gradient begins when its learner is free, and is
@@ -229,7 +229,7 @@ def draw(results: Results, figure: Any) -> None:
         of = results.where(what=what)
         for mode in of.where(how="simulated").values("mode"):
             of.where(how="simulated", mode=mode).line(
-                left, "ticks", "needed", known_to_all=True, label=f"{mode}, simulated"
+                left, "ticks", "needed", label=f"{mode}, simulated"
             )
         usual = "adaptive" if what == "acting" else "round-robin"
         of.where(how="simulated", mode=usual).line(

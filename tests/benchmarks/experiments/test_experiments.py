@@ -33,7 +33,6 @@ from rtagent.config import GAME_BOY_HZ, Config, LearningConfig
 from rtagent.config_sources import load_config
 from rtagent.staggering.simulator import Kill, Restart
 
-
 WHOLE_RUNS: dict[str, Callable[[], Any]] = {
     "duel": lambda: duel.run("staggered", 0, 1.0, 1),
     "model-size, injected": lambda: model_size.run(
@@ -104,7 +103,7 @@ def test_seeds_that_found_a_number_do_not_stand_for_those_that_need_more() -> No
         for seed, needed in enumerate(numbers)
     ])
     axes = Figure().subplots()
-    results.line(axes, "ticks", "needed", known_to_all=True)
+    results.line(axes, "ticks", "needed")
     assert list(axes.lines[0].get_xdata()) == [5]
     told = {row["ticks"]: row.get("unknown", 0) for row in results.intervals()}
     assert told == {5: 0, 10: 2}
