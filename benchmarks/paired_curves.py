@@ -55,7 +55,7 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
     point = results.point("difference")
     if point is not None:
         half = f"{point.half:.1f}" if point.seeds > 1 else "unknown"
-        axes.set_title(f"{title}: difference {point.mean:.1f} +- {half}")
+        axes.set_title(f"{title}: difference {point.mean:.1f} +- {half} (95 %)")
     axes.set(xlabel="minutes", ylabel=f"mean return of {EPISODES} episodes")
     axes.legend()
     axes.grid(alpha=0.3)

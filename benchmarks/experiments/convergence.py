@@ -157,6 +157,7 @@ def draw(results: Results, figure: Any) -> None:
         axes.legend()
     for axes in list(panels):
         axes.remove()
+    figure.suptitle("mean and standard deviation over the seeds")
 
 
 def _draw_curve(axes: Any, trials: Sequence[Any], precision: str, colour: str) -> None:

@@ -93,4 +93,5 @@ def _show(results: Any, where: str) -> None:
     if len(rows) <= SHOWN_ROWS:
         cells = ([str(row.get(name, "")) for name in names] for row in rows)
         stdout().print(plain_table(*names, rows=cells))
+        stdout().print("± is half of the 95 % interval of a mean over the seeds")
     stdout().print(f"{where}: results.csv, intervals.csv, results.json and a picture")

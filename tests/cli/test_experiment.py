@@ -44,6 +44,7 @@ def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
     shown = run(*arguments)
     assert shown.code == 0
     assert f"{tmp_path / 'out'}, quick: results.csv, intervals.csv" in shown.out.replace("\n", "")
+    assert "± is half of the 95 % interval of a mean over the seeds" in shown.out
     (tmp_path / "out" / "interaction-time.png").unlink()
     again = json.loads(run(*arguments, "--json").out)
     assert again["commands"][0].startswith("rtagent experiment interaction-time --quick --out ")

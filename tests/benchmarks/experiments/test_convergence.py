@@ -61,4 +61,5 @@ def test_the_picture_says_the_reward_errors(reward: float, said: tuple[str, str]
     for precision, error in zip(LEARNING_PRECISIONS[1:], said, strict=True):
         assert f"{precision}: reward error {error} (" in title
     assert len(axes.lines) == len(LEARNING_PRECISIONS)
+    assert figure.get_suptitle() == "mean and standard deviation over the seeds"
     pyplot.close(figure)
