@@ -65,9 +65,13 @@ def figures_of_all(
     """The figures of all runs together, where no run is of use without the others.
 
     Raises:
-        RuntimeError: a run has failed; its own error is on stderr.
+        RuntimeError: runs have failed, and why.
     """
-    found = list(side_by_side(runs, at_once))
-    if len(found) < len(runs):
-        raise RuntimeError(f"{len(runs) - len(found)} of {', '.join(runs)} failed, as told above")
-    return {name: value for figures in found for name, value in figures.items()}
+    found = dict(outcomes(runs, at_once or len(runs)))
+    failed = [
+        f"{name} failed: {type(error).__name__}: {error}"
+        for name, error in found.items() if isinstance(error, Exception)
+    ]
+    if failed:
+        raise RuntimeError("; ".join(failed))
+    return {name: value for figures in found.values() for name, value in figures.items()}
