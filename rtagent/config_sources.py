@@ -116,8 +116,13 @@ def _reason(problem: Mapping[str, Any]) -> str:
         return f"expected a section with keys, [{field}]"
     if kind.startswith("bool_"):
         return "must be true or false"
-    message: str = problem["msg"].replace("Input should", "must")
-    return message.removeprefix("Value error, ").partition(", unable to parse")[0]
+    return plain(problem["msg"])
+
+
+def plain(message: str) -> str:
+    """A message of pydantic in this project's words: what a value must be."""
+    message = message.replace("Input should", "must").removeprefix("Value error, ")
+    return message.partition(", unable to parse")[0]
 
 
 def all_keys() -> list[str]:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from rtagent.config_sources import plain
 from rtagent.errors import UserError
 from rtagent.logs.printable import printable
 from service.daemon.commands import BackendBusy, BackendGone, BackendLate
@@ -187,7 +188,7 @@ def _describe(item: Mapping[str, Any]) -> dict[str, Any]:
     """One validation error as field, value and reason."""
     location: Sequence[Any] = item["loc"]
     field = ".".join(str(part) for part in location[1:]) or str(location[0])
-    reason = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
+    reason = "unknown field" if item["type"] == "extra_forbidden" else plain(item["msg"])
     described: dict[str, Any] = {"field": field, "in": str(location[0]), "reason": reason}
     if item["type"] != "missing":
         described["value"] = _shown(item.get("input"))

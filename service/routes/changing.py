@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from rtagent.config_sources import plain
 from rtagent.live_config import FIELDS
 from service.daemon.backend import Backend
 from service.daemon.encoding import json_bytes
@@ -110,7 +111,8 @@ def _in_one_sentence(value: Any, check: Any) -> Any:
         reasons = error.errors()
         if len(reasons) == 1:
             raise
-        text = ", or ".join(each["msg"].replace("{", "(").replace("}", ")") for each in reasons)
+        text = ", or ".join(plain(each["msg"]) for each in reasons)
+        text = text.replace("{", "(").replace("}", ")")
         raise PydanticCustomError("alternatives", text) from None
 
 

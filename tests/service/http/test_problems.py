@@ -129,3 +129,18 @@ def test_a_long_value_is_not_repeated_whole(client: TestClient) -> None:
     answer = client.patch("/v1/inference", json={"algorithm": "a" * 10_000})
     assert answer.status_code == 422
     assert len(answer.content) < 1000
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"processes": 999}, "must be less than or equal to 256, or must be 'auto'"),
+        ({"injected_latency_ms": None}, "must be a valid number"),
+        ({"injected_latency_ms": "long"}, "must be a valid number"),
+    ],
+)
+def test_a_reason_is_told_in_the_words_of_the_command_line(
+    client: TestClient, body: dict[str, Any], reason: str
+) -> None:
+    """As `rtagent serve --set` tells it for the same mistake."""
+    assert client.patch("/v1/inference", json=body).json()["errors"][0]["reason"] == reason
