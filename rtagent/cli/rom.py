@@ -16,8 +16,8 @@ from rtagent.errors import UserError
 
 ACTIONS = {
     "list": "the cartridges, and whether they are what they should be",
-    "verify": "the same, and fail if one is not",
-    "import": "copy your own into the state directory",
+    "verify": "list them, and fail if one is damaged",
+    "import": "copy cartridges of your own into the state directory",
     "record": "play: save states in which episodes can begin, record demonstrations",
     "search": "where a game keeps a number, found from a few saved states",
 }
