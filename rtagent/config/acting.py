@@ -40,15 +40,15 @@ class PolicyConfig(Section):
     remote_inputs: dict[str, str | float | int | bool] = Field(
         default_factory=dict, examples=[{"prompt": "fold the towel"}]
     )
-    """What each question to the policy server says beside the observation, such as a prompt."""
+    """What each request to the policy server says beside the observation, such as a prompt."""
     remote_state: int = Field(0, ge=0, le=1 << 20)
     """How many numbers the server's recurrent policy carries from one inference to the next, as
-    `rtagent policy-server` prints it; 0: none. They travel with each question and its answer, so
+    `rtagent policy-server` prints it; 0: none. They travel with each request and its answer, so
     that an inference begins with the state that the newest finished one has left."""
     remote_hedge: float | None = Field(None, gt=1.0, le=100.0, examples=[1.5])
     """Hedged requests: an answer that takes more than so many times as long as usual is not waited
-    for; the newest frame is asked about over a second connection of the process. The server is
-    asked more, and must work on several questions at once. If it is not set, never."""
+    for; a request about the newest frame goes over a second connection of the process. The server
+    gets more requests, and must compute several at once. If it is not set, never."""
     chunk: Merging = "newest"
     """Where several inferences promise an action for one tick, as with chunks of actions: newest
     takes the one of the newest observation; ensemble takes their weighted mean (continuous
