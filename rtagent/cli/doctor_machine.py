@@ -15,11 +15,13 @@ from rtagent.cli.doctor_memory import memory, overcommit, shared_memory, swap
 from rtagent.cli.jitter import Jitter
 from rtagent.cli.verdicts import judged
 from rtagent.config import GAME_BOY_HZ, Config
+from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
 from rtagent.memory.usage import CGROUPS, PROC, control_groups
 from rtagent.processes.scheduling import fifo_permitted
 from rtagent.storage.checkpoint import listing
+from rtagent.supervisor.state_dir import check_trusted
 from rtagent.testing.report import Check
 
 MEMFD_KERNEL = (3, 17)
@@ -162,9 +164,17 @@ def jitter(measured: Jitter) -> Check:
 
 
 def state_directory(config: Config) -> Check:
-    """What the state directory holds, and how much it may hold."""
+    """What the state directory holds, and how much it may hold; bad if it cannot be used."""
     folder, limits = config.state_dir, config.run
-    runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")
+    try:
+        if folder.exists():
+            check_trusted(folder)
+        runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")
+    except (OSError, UserError) as error:
+        text = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        found, _, advice = text.partition("; ")
+        advice = advice or "choose another with --state-dir"
+        return Check("state directory", "bad", found, advice)
     runs_bytes, saved_bytes = sum(map(bytes_in, runs)), sum(each["bytes"] for each in saved)
     return Check(
         "state directory", "ok",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,31 @@ def test_what_the_state_directory_holds_and_may_hold(tmp_path: Path) -> None:
     for part in (str(tmp_path), "runs 2 of 7, 3 of 9 MiB", "checkpoints 1 of 3, 2 of 16384 MiB",
                  "events 16 MiB", "TensorBoard 1024 MiB", "replay 1 MiB"):
         assert part in check.found, part
+
+
+def open_to_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+@pytest.mark.parametrize(("prepare", "found", "advice"), [
+    (open_to_others, "others can write into the state directory", "chmod go-w"),
+    (Path.touch, "Not a directory", "choose another with --state-dir"),
+    (lambda path: path.symlink_to(path), "Too many levels of symbolic links", "choose another"),
+])
+def test_a_state_directory_that_cannot_be_used_is_bad_and_ends_no_other_check(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    prepare: Callable[[Path], None], found: str, advice: str,
+) -> None:
+    prepare(tmp_path / "state")
+    monkeypatch.setattr(doctor, "CHECKS", ())
+    monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
+    done = run("doctor", "--json", "--state-dir", str(tmp_path / "state"))
+    assert done.code == 1, done.err
+    check, after, *_ = json.loads(done.out)
+    assert (check["name"], check["verdict"], after["name"]) == ("state directory", "bad", "jitter")
+    assert found in check["found"]
+    assert advice in check["advice"]
 
 
 def levels(*available_mib: int) -> list[Level]:
