@@ -24,6 +24,7 @@ from rtagent.telemetry.timeline import SOURCES
 PERIOD_S = 0.5
 TIMELINE_S = 2
 LONGEST_S = 86_400.0
+SUFFIX = ".rrd"
 COLUMNS = ("delay", "position", "worker")
 """Columns of the timeline's ticks that are logged where they are present."""
 
@@ -31,7 +32,7 @@ COLUMNS = ("delay", "position", "worker")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--save", metavar="FILE", type=Path,
-        help="write FILE.rrd, for `rerun FILE.rrd`; default: open the viewer")
+        help="write FILE, which ends in .rrd, for `rerun FILE`; default: open the viewer")
     add("--seconds", type=float, metavar="S",
         help="seconds to stream; default: until Ctrl-C, or the end of the daemon")
     add_state_dir_option(parser)
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     """Stream until the time is over, the daemon ends, or Ctrl-C; the exit code is 0."""
     if args.seconds is not None:
         check_between("seconds", args.seconds, PERIOD_S, LONGEST_S)
+    if args.save is not None and args.save.suffix != SUFFIX:
+        raise UserError(f"--save {args.save}: rerun only opens files that end in {SUFFIX}")
     daemon = find_daemon(args.state_dir)
     stream = Stream(daemon, *_recording(daemon, args.save))
     until = math.inf if args.seconds is None else monotonic() + args.seconds

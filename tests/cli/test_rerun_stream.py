@@ -92,6 +92,10 @@ def test_a_missing_package_is_one_line(
     assert "pip install 'rtagent[rerun]'" in refused("rerun", "--seconds", "1")
 
 
+def test_a_file_that_rerun_would_not_open_is_refused(refused: Refused) -> None:
+    assert "--save run: " in refused("rerun", "--save", "run")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("service")
 def test_rerun_itself_writes_a_file(run: Run, tmp_path: Path) -> None:
