@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.files.toml_file import read_toml
+from rtagent.files.toml_file import check_levels, parse_toml, read_toml
 
 ENVIRONMENT_PREFIX = "RTAGENT_"
 _FORMS = {
@@ -63,6 +63,10 @@ def load_config(
         if not equals or "." not in dotted:
             raise UserError(f"--set {item}: expected SECTION.KEY=VALUE")
         _assign(values, dotted.strip().split("."), text.strip())
+    try:
+        check_levels(values)
+    except ValueError as error:
+        raise UserError(f"the configuration is {error}") from None
     return parse_config(values)
 
 
@@ -217,9 +221,11 @@ def _by_name(key: str, value: Any) -> Any:
 def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:
     """Set one nested value; the text is TOML where it parses as TOML, else a bare string."""
     try:
-        value: Any = tomllib.loads(f"value = {text}")["value"]
+        value: Any = parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    except ValueError as error:
+        raise UserError(f"{'.'.join(keys)}: {error}") from None
     if isinstance(value, date | time):
         # No setting is a date, but the name of a folder may look like one.
         value = text

@@ -109,6 +109,10 @@ def test_a_key_inside_kwargs() -> None:
         ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),
         ("processes=3", "--set processes=3: expected SECTION.KEY=VALUE"),
         ("inference.processes.more=3", "inference.processes"),
+        ("env.kwargs.x=" + "[" * 2000, "env.kwargs.x: nested too deeply"),
+        ("env.kwargs" + ".x" * 300 + "=1", "the configuration is nested too deeply: 32 levels"),
+        ("run.seed=" + "9" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
+        ("run.seed=0x" + "f" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_wrong_names(setting: str, named: str) -> None:

@@ -25,17 +25,29 @@ def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be read, is no regular file or too large; `strerror` says which.
-        ValueError: it is no TOML, or is nested too deeply.
+        ValueError: it is no TOML, or as `parse_toml` says.
     """
     text = read_regular(path, most).decode()
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
             raise ValueError(f"line {number}: more than {MOST_DOTS} dots in a line")
+    return parse_toml(text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a text.
+
+    Raises:
+        ValueError: it is nested too deeply, or has a number of too many digits; if it is no TOML, a
+            `tomllib.TOMLDecodeError`.
+    """
     try:
         tables = tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     check_levels(tables)
+    # Python reads hexadecimal numbers of any length, which then no message can show.
+    repr(tables)
     return tables
 
 

@@ -24,6 +24,7 @@ def test_tables(tmp_path: Path) -> None:
         ("x = " + "{a = " * MOST_LEVELS + "1" + "}" * MOST_LEVELS, "32 levels are the most"),
         ("[" + ".".join("a" * MOST_LEVELS) + "]", "32 levels are the most"),
         ("x = " + "1" * 5000, "4300 digits"),
+        ("x = 0x" + "f" * 5000, "4300 digits"),
         ("x = ", "Invalid value"),
         (b"\xff", "utf-8"),
     ],
