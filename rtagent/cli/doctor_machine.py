@@ -19,14 +19,12 @@ from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
 from rtagent.memory.usage import CGROUPS, PROC, control_groups
-from rtagent.processes.scheduling import fifo_permitted
+from rtagent.processes.scheduling import fifo_permitted, locking_permitted
 from rtagent.storage.checkpoint import listing
 from rtagent.supervisor.state_dir import check_trusted
 from rtagent.testing.report import Check
 
 MEMFD_KERNEL = (3, 17)
-CAP_IPC_LOCK = 14
-LOCKED_ENOUGH = 256 << 20
 LATE_US = 0.25e6 / GAME_BOY_HZ
 """A quarter of a tick."""
 
@@ -115,11 +113,10 @@ def realtime_priority() -> Check:
 def locked_memory() -> Check:
     """The environment process may lock its memory."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    unlimited = soft == resource.RLIM_INFINITY or _capable(CAP_IPC_LOCK)
+    permitted = locking_permitted()
     return judged(
-        "memlock limit", unlimited or soft >= LOCKED_ENOUGH,
-        "unlimited" if unlimited else f"{soft >> 20} MiB",
-        "raise it: /etc/security/limits.conf, LimitMEMLOCK=infinity in systemd, "
+        "memlock limit", permitted, "unlimited" if permitted else f"{soft >> 20} MiB",
+        "lift it: unlimited in /etc/security/limits.conf, LimitMEMLOCK=infinity in systemd, "
         "`--ulimit memlock=-1` in Docker",
     )
 
@@ -191,14 +188,6 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     locked_memory, memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
 """The checks of the machine that need no measurement and no configuration."""
-
-
-def _capable(capability: int) -> bool:
-    """Whether this process holds a capability."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> capability & 1)
-    return False
 
 
 def _quota(group: Path) -> float | None:

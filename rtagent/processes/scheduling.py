@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
+from pathlib import Path
 
 from rtagent.errors import UserError
 
@@ -23,6 +25,7 @@ SERVICE_NICE = -11
 STEP_BACK_NICE = 10
 """A tenth of the weight: with less a thread might starve that holds a lock acting waits for."""
 TIMER_SLACK_NS = 1000
+CAP_IPC_LOCK = 14
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
@@ -63,6 +66,24 @@ def fifo_permitted() -> bool:
     return True
 
 
+def locking_permitted() -> bool:
+    """Whether this process may lock all of its memory.
+
+    A limit does not do: memory that is mapped later, when it is used up, would be refused, which
+    ends the process.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return soft == resource.RLIM_INFINITY or _capable(CAP_IPC_LOCK)
+
+
+def _capable(capability: int) -> bool:
+    """Whether this process holds a capability."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> capability & 1)
+    return False
+
+
 def enter_realtime(mode: str) -> bool:
     """Take `SCHED_FIFO`, and lock memory once it is touched; whether that is permitted.
 
@@ -84,11 +105,12 @@ def enter_realtime(mode: str) -> bool:
                 "(`ulimit -r`, or LimitRTPRIO= in systemd), or start with --realtime auto"
             ) from None
         return False
-    locked = _libc().mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) == 0
+    flags = _MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT
+    locked = locking_permitted() and _libc().mlockall(flags) == 0
     if mode == "on" and not locked:
         raise UserError(
-            "locking memory is not permitted here: raise the memlock limit (`ulimit -l`, or "
-            "LimitMEMLOCK= in systemd), or start with --realtime auto"
+            "locking memory is not permitted here: lift the memlock limit (`ulimit -l unlimited`, "
+            "or LimitMEMLOCK=infinity in systemd), or start with --realtime auto"
         )
     return True
 

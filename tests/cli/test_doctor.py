@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
+from rtagent.processes import scheduling
 from rtagent.testing import Check
 from tests.cli.conftest import Run
 
@@ -248,6 +250,17 @@ def test_no_realtime_permission_is_a_warning(monkeypatch: pytest.MonkeyPatch) ->
     check = doctor_machine.realtime_priority()
     assert check.verdict == "warn"
     assert "rtprio" in check.advice
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [
+    (resource.RLIM_INFINITY, "ok"), (8 << 20, "warn"), (300 << 20, "warn"),
+])
+def test_a_limit_of_locked_memory_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, limit: int, verdict: str
+) -> None:
+    monkeypatch.setattr(scheduling, "_capable", lambda capability: False)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert doctor_machine.locked_memory().verdict == verdict
 
 
 def test_an_old_kernel_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:

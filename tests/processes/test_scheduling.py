@@ -125,6 +125,27 @@ def test_realtime_on_needs_locked_memory_too(
     assert forked.run(enter) == 0
 
 
+@as_root
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_memory_is_not_locked_up_to_a_limit(forked: Forked, fifo: None, mode: str) -> None:
+    """The kernel would lock what there is, and refuse what is mapped later."""
+
+    def enter() -> None:
+        def lock(flags: int) -> int:
+            raise AssertionError("locked")
+
+        kernel = SimpleNamespace(mlockall=lock, prctl=lambda *arguments: 0)
+        scheduling._libc = lambda: kernel  # type: ignore[assignment,return-value]
+        scheduling._capable = lambda capability: False
+        if mode == "on":
+            with pytest.raises(UserError, match="lift the memlock limit"):
+                enter_realtime(mode)
+        else:
+            assert enter_realtime(mode)
+
+    assert forked.run(enter) == 0
+
+
 def test_realtime_off_asks_for_nothing(forked: Forked) -> None:
     def enter() -> None:
         assert not enter_realtime("off")
