@@ -105,7 +105,7 @@ def _describe(error: ValidationError) -> str:
     others = len({each["loc"][:2] for each in problems}) - 1
     more = f" (and {others} more)" if others else ""
     if first["type"] == "extra_forbidden":
-        return f"{field}: unknown key; {_hint(first)}{more}"
+        return f"{field}: unknown key; {_hint(_unknown(first))}{more}"
     if isinstance(first["input"], dict | BaseModel):
         return f"{field}: {reason}{more}"
     return f"{field} = {first['input']!r}: {reason}{more}"
@@ -159,20 +159,24 @@ def nearest_key(dotted: str) -> str | None:
     return by_name[near[0]] if near else None
 
 
-def misspelt(dotted: str) -> str | None:
-    """One line about a `section.key` that is unknown and resembles a known one; None of others."""
-    near = None if dotted in all_keys() else nearest_key(dotted)
-    return near and f"{dotted}: unknown key; did you mean {near}?"
+def unknown_key(dotted: str) -> str | None:
+    """One line about a `section.key` that does not exist; None of one that does."""
+    return None if dotted in all_keys() else f"{dotted}: unknown key; {_hint(dotted)}"
 
 
-def _hint(problem: Mapping[str, Any]) -> str:
-    """What an unknown key or section was probably meant to be, or where all keys are listed."""
+def _hint(dotted: str) -> str:
+    """What an unknown key was probably meant to be, or where all keys are listed."""
+    near = nearest_key(dotted)
+    return f"did you mean {near}?" if near else "`rtagent config schema` lists all keys"
+
+
+def _unknown(problem: Mapping[str, Any]) -> str:
+    """The key, or the section, that is unknown."""
     path = [str(part) for part in problem["loc"][:2]]
     if len(path) == 1 and isinstance(problem["input"], Mapping):
         # The first key of a section that does not exist is the best hint.
         path += [str(key) for key in problem["input"]][:1]
-    near = nearest_key(".".join(path)) if len(path) == 2 else None
-    return f"did you mean {near}?" if near else "`rtagent config schema` lists all keys"
+    return ".".join(path)
 
 
 def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:

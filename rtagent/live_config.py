@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rtagent.config import Config
-from rtagent.config_sources import misspelt, parse_config
+from rtagent.config_sources import parse_config, unknown_key
 from rtagent.errors import UserError
 
 Values = Mapping[str, Mapping[str, Any]]
@@ -93,7 +93,7 @@ def changed(config: Config, changes: Values) -> Config:
         live = FIELDS.get(section, {})
         if unknown := set(new) - set(live):
             dotted = f"{section}.{sorted(unknown)[0]}"
-            raise UserError(misspelt(dotted) or f"{dotted}: cannot be changed while running")
+            raise UserError(unknown_key(dotted) or f"{dotted}: cannot be changed while running")
         if not live:
             raise UserError(f"{section}: nothing in it can be changed while running")
         values.setdefault(section, {}).update(new)

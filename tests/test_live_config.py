@@ -55,7 +55,8 @@ def test_a_section_without_live_settings_is_refused_even_if_nothing_in_it_change
          "inference.processs: unknown key; did you mean inference.processes?"),
         ({"inferense": {"processes": 2}},
          "inferense.processes: unknown key; did you mean inference.processes?"),
-        ({"inference": {"zzz": 2}}, "inference.zzz: cannot be changed while running"),
+        ({"inference": {"zzz": 2}},
+         "inference.zzz: unknown key; `rtagent config schema` lists all keys"),
         ({"learning": {"gamma": 0.5}}, "learning.gamma: cannot be changed while running"),
     ],
 )

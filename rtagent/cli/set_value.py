@@ -11,7 +11,7 @@ from rtagent.cli.daemon import add_state_dir_option, find_daemon
 from rtagent.cli.events import change_in_words
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import print_json
-from rtagent.config_sources import misspelt
+from rtagent.config_sources import unknown_key
 from rtagent.errors import UserError
 from rtagent.live_config import KEYS
 
@@ -61,7 +61,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not _is_utf8(setting):
             raise UserError(f"set {setting}: is not UTF-8")
         if dotted not in KEYS:
-            raise UserError(misspelt(dotted) or (
+            raise UserError(unknown_key(dotted) or (
                 f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(KEYS)}"
             ))
         section, _, name = dotted.partition(".")

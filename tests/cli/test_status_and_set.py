@@ -141,6 +141,7 @@ def test_several_change_together_in_the_order_given(run: Run, backend: FakeBacke
 @pytest.mark.parametrize(("settings", "named"), [
     ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs; these can"),
     ("learning.gama=0.9", "learning.gama: unknown key; did you mean learning.gamma?"),
+    ("foo.bar=1", "foo.bar: unknown key; `rtagent config schema` lists all keys"),
     ("inference.procesess=3", "did you mean inference.processes?"),
     ("inference.processes=", "expected SECTION.KEY=VALUE"),
     ("inference.processes", "expected SECTION.KEY=VALUE"),
