@@ -27,7 +27,8 @@ def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
         OSError: it cannot be read, is no regular file or too large; `strerror` says which.
         ValueError: it is no TOML, or as `parse_toml` says.
     """
-    text = read_regular(path, most).decode()
+    # Editors on Windows begin a file with a byte-order mark.
+    text = read_regular(path, most).decode("utf-8-sig")
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
             raise ValueError(f"line {number}: more than {MOST_DOTS} dots in a line")

@@ -15,6 +15,12 @@ def test_tables(tmp_path: Path) -> None:
     assert read_toml(path) == {"a": {"b": {"c": [1, {"d": 0.5}]}}}
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"\xef\xbb\xbfa = 1\r\n")
+    assert read_toml(path) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
