@@ -107,7 +107,7 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     if concerned != name:
         assert not result.done()
         return
-    reasons = r"cannot be changed|not possible|internal error: TooLong|processes"
+    reasons = r"unknown key|not possible|internal error: TooLong|processes"
     with pytest.raises(UserError, match=reasons):
         result.result(0)
     assert stage.desired.current is desired

@@ -114,7 +114,7 @@ def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.M
         (["policy.factory=faulty:absent"], "absent"),
         (["policy.factory=nowhere:honest"], "nowhere"),
         (["env.id=Nowhere-v0"], "Nowhere"),
-        (["env.id=gymnasium:Env"], "cannot be tried out: AttributeError: 'Env' object has no"),
+        (["env.id=gymnasium:Env"], "gymnasium:Env: AttributeError: 'Env' object has no"),
         (["env.id=Pendulum-v1", "env.rate_hz=30", "learning.algorithm=dqn"], "dqn"),
         (["env.id=CartPole-v1", "env.default_action=7"], "7"),
     ],
