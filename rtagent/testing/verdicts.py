@@ -74,7 +74,7 @@ def _reset_time(found: Findings) -> Judged:
 
 def _usable(found: Findings) -> Judged:
     if found.refusal is not None:
-        return "fail", found.refusal, "see docs/how-to/environment.md"
+        return "fail", found.refusal, 'see the page "Use an environment of your own"'
     if found.rate_hz is None:
         return "skip", NOT_REACHED
     seen = f"; the agent sees {found.sight}" if found.sight else ""
