@@ -43,6 +43,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 def release() -> None:
     """Give memory that is not in use back to the system."""
     gc.collect()
+    _empty_caches()
+
+
+def _empty_caches() -> None:
+    """Give back what malloc and torch keep for later."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -90,7 +95,7 @@ def _map(count: int) -> None:
 def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) -> int:
     """The memory that a call needs at its peak, beyond what the process had before.
 
-    Memory that malloc keeps for later is given back first, so that it counts if the call uses it.
+    Memory that malloc and torch keep for later is given back first: it counts if the call uses it.
     The kernel records the peak; if it may not be reset, a thread samples every half millisecond.
 
     Args:
@@ -100,7 +105,7 @@ def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) 
     Returns:
         Bytes, at least 0; pages of shared memory that the call touches for the first time count.
     """
-    release()
+    _empty_caches()
     try:
         (process / "clear_refs").write_text(_RESET_PEAK)
     except OSError:
