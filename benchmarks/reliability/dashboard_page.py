@@ -32,7 +32,7 @@ from rtagent.cli.output import plain_table, stdout
 from rtagent.errors import UserError
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")
-"""The first is the same engine without windows of its own, and takes half of the processor."""
+"""The first is the same engine without windows of its own, and takes less of the processor."""
 SETTLE_S = 5.0
 VIEW = {"width": 1280, "height": 900}
 MOST_SHARE = 0.6
