@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 import rtagent
+from rtagent.cli.output import known
 from rtagent.clock import NANO
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
@@ -53,28 +55,31 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             recent, seen = world.metrics.environment.episodes.since(seen)
             episodes += timed(recent, world)
             learning = runtime.stats()["learning"]
-            last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
                 f"{begins}{(time.monotonic() - start) / 60:5.1f} min  "
                 f"{len(episodes)} episodes  "
-                f"last {LAST_EPISODES}: {np.mean(last) if last else float('nan'):6.2f}  "
-                f"{learning['updates']} updates  epsilon {learning['epsilon']:.2f}   ",
+                f"last {LAST_EPISODES}: {known(_mean_of_last(episodes), '{:6.2f}')}  "
+                f"{learning['updates']} updates  epsilon {known(learning['epsilon'], '{:.2f}')}   ",
                 end=ends, file=sys.stderr, flush=True,
             )
         stats = runtime.stats()
     if not label:
         print(file=sys.stderr)
-    last = [value for _, value in episodes[-LAST_EPISODES:]]
     return {
         "seed": config.run.seed,
         "episodes": episodes,
-        "mean_return_last_20": float(np.mean(last)),
+        "mean_return_last_20": _mean_of_last(episodes),
         "updates": stats["learning"]["updates"],
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "ticks": stats["clock"]["ticks"],
         "decisions": stats["actions"]["agent"],
         "round_trip_ms": (stats.get("cluster") or {}).get("round_trip_ms"),
     }
+
+
+def _mean_of_last(episodes: list[tuple[float, float]]) -> float:
+    last = [value for _, value in episodes[-LAST_EPISODES:]]
+    return float(np.mean(last)) if last else math.nan
 
 
 def timed(recent: NDArray[np.void], world: World) -> list[tuple[float, float]]:

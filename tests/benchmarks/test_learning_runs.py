@@ -1,4 +1,4 @@
-"""The benchmark of learning: when its episodes ended."""
+"""The benchmark of learning: when its episodes ended, and what is told meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.learning_runs import timed
+import rtagent
+from benchmarks.learning_runs import learn, timed
 from tests.conftest import make_blueprint
 from tests.rows import private_rings, write_row
 
@@ -39,3 +40,37 @@ def test_time_counts_what_the_clock_slipped() -> None:
         due_ns = START_NS + (tick - 100) * SECOND_NS // 2 + slipped_ns
         write_row(world.ledger, tick, time_ns=due_ns + 5, lateness_ns=5)
     assert timed(EPISODES, world) == [(15.0, 1.0), (33.0, -2.5)]
+
+
+class StandIn:
+    """A run of a policy without an exploration rate, in which no episode ends."""
+
+    def __init__(self, config: rtagent.Config) -> None:
+        self.world = world_of(0)
+        ended = SimpleNamespace(since=lambda seen: (EPISODES[:0], 0))
+        self.world.metrics.environment.episodes = ended
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait_ready(self, timeout: float) -> None:
+        pass
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "learning": {"updates": 3, "epsilon": None},
+            "actions": {"inaction_fraction": 0.0, "agent": 7}, "clock": {"ticks": 8},
+        }
+
+
+def test_progress_is_told_of_a_policy_that_draws_its_actions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ppo, a2c and sac the exploration rate is unknown, which ended the run."""
+    monkeypatch.setattr(rtagent, "Runtime", StandIn)
+    found = learn(rtagent.Config(), 1e-4, "seed 0: ")
+    assert (found["updates"], found["decisions"]) == (3, 7)
+    assert "3 updates  epsilon unknown" in capsys.readouterr().err
