@@ -9,9 +9,8 @@ differ only in how they interact.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from benchmarks.experiment import outcomes
 from rtagent.config import GAME_BOY_HZ
@@ -22,8 +21,6 @@ COLOURS = {"sequential": "tab:red", "staggered": "tab:blue"}
 TICK_S = 1.0 / GAME_BOY_HZ
 SPREAD = 1.01
 """No real inference takes exactly the injected time; one process more absorbs that."""
-
-Result = TypeVar("Result")
 
 
 def processes_of(contender: str, ticks: float) -> int:
@@ -39,24 +36,6 @@ def settings_of(contender: str, ticks: float) -> list[str]:
         f"inference.processes={processes_of(contender, ticks)}",
         f"inference.algorithm={algorithm}",
     ]
-
-
-def side_by_side(
-    runs: Mapping[str, Callable[[], Result]], at_once: int | None = None
-) -> Iterator[Result]:
-    """Carry out runs in processes of their own; yields each result as soon as it is there.
-
-    A run that fails is reported on stderr and left out: the results of the others are kept.
-
-    Args:
-        runs: by name; they are pickled.
-        at_once: how many run at the same time. If None, all.
-    """
-    for name, outcome in outcomes(runs, at_once or len(runs)):
-        if isinstance(outcome, Exception):
-            print(f"{name}: failed: {type(outcome).__name__}: {outcome}", file=sys.stderr)
-        else:
-            yield outcome
 
 
 def figures_of_all(

@@ -12,7 +12,6 @@ the driven lines and the learning curves.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -28,10 +27,10 @@ from numpy.typing import NDArray
 
 import rtagent
 from benchmarks.command import command_line, from_zero, new_file, new_picture
-from benchmarks.comparison import side_by_side
+from benchmarks.experiment import outcomes
 from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
-from rtagent.cli.output import print_json
+from rtagent.cli.output import json_text, print_json
 from rtagent.config import Config
 from rtagent.env.adapter import Adapter, make
 from rtagent.env.donkey.controls import THROTTLES
@@ -341,7 +340,8 @@ def main() -> int:
     others = baselines(config, args.drives)
     for name, rows in others.items():
         print(describe(name, rows, track), file=sys.stderr)
-    runs: Rows = []
+    found: dict[str, Any] = {"baselines": others, "runs": [], "failed": {}}
+    runs: Rows = found["runs"]
     calls = {
         f"seed {seed}": partial(
             run_one, seed, args.minutes, args.drives, args.overrides,
@@ -349,27 +349,36 @@ def main() -> int:
         )
         for seed in args.seeds
     }
-    for run in side_by_side(calls, args.jobs):
-        runs.append(run)
-        runs.sort(key=lambda each: each["seed"])
-        print(describe(f"learned, seed {run['seed']}", run["drives"], track), file=sys.stderr)
-        print(
-            f"    {len(run['episodes'])} episodes, {run['updates']} updates, "
-            f"inaction {100 * run['inaction_fraction']:.3f} %, {run['took_s']:.0f} s",
-            file=sys.stderr,
-        )
+    for name, outcome in outcomes(calls, args.jobs):
+        if isinstance(outcome, Exception):
+            found["failed"][name] = f"{type(outcome).__name__}: {outcome}"
+            print(f"{name}: failed: {found['failed'][name]}", file=sys.stderr)
+        else:
+            runs.append(outcome)
+            runs.sort(key=lambda each: each["seed"])
+            tell(outcome, track)
         if args.save:
-            args.save.write_text(json.dumps({"baselines": others, "runs": runs}))
+            args.save.write_text(json_text(found))
         if args.picture:
             draw(track, runs, others, args.picture)
     bar, passed = verdict(
         [distances(run["drives"]) for run in runs], [distances(rows) for rows in others.values()]
     )
-    passed = passed and len(runs) == len(args.seeds)
+    passed = passed and not found["failed"]
     print(f"bar {bar:.1f}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
     if args.json:
-        print_json({"baselines": others, "runs": runs, "bar": bar, "passed": passed})
+        print_json({**found, "bar": bar, "passed": passed})
     return int(not passed)
+
+
+def tell(run: dict[str, Any], track: Track) -> None:
+    """Print the drives of a seed, and how it has learned."""
+    print(describe(f"learned, seed {run['seed']}", run["drives"], track), file=sys.stderr)
+    print(
+        f"    {len(run['episodes'])} episodes, {run['updates']} updates, "
+        f"inaction {100 * run['inaction_fraction']:.3f} %, {run['took_s']:.0f} s",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.donkey import donkey_learning
 from benchmarks.donkey.donkey_learning import (
     EXAMPLE,
     Recorded,
@@ -185,3 +187,27 @@ def test_draw_and_describe(ring: Track, tmp_path: Path) -> None:
     line = describe("learned, seed 0", runs[0]["drives"], ring)
     for figure in ("200.0", "0.64 laps", "1 of 1"):
         assert figure in line
+
+
+def test_a_seed_that_failed_is_told_in_what_is_printed_and_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = {
+        "seed": 0, "drives": drives(4.0), "episodes": [], "updates": 7, "inaction_fraction": 0.0,
+        "mean_return_last_20": float("nan"), "took_s": 1.0,
+    }
+    saved = tmp_path / "saved.json"
+    said = [("seed 1", ValueError("no world")), ("seed 0", run)]
+    monkeypatch.setattr(donkey_learning, "outcomes", lambda calls, at_once: iter(said))
+    monkeypatch.setattr(donkey_learning, "baselines", lambda config, count: {"held": drives(0.1)})
+    monkeypatch.setattr(donkey_learning, "measure_jitter", lambda seconds: {})
+    monkeypatch.setattr(
+        "sys.argv", ["donkey_learning.py", "--seeds", "0", "1", "--save", str(saved), "--json"]
+    )
+    assert donkey_learning.main() == 1
+    told = capsys.readouterr()
+    assert "seed 1: failed: ValueError: no world" in told.err
+    for found in (json.loads(told.out), json.loads(saved.read_text())):
+        assert [each["seed"] for each in found["runs"]] == [0]
+        assert found["runs"][0]["mean_return_last_20"] is None
+        assert found["failed"] == {"seed 1": "ValueError: no world"}
