@@ -67,6 +67,25 @@ def test_a_loss_ends_with_1(run: Run, measured: dict[str, Any]) -> None:
     assert "new" not in done.out, "only the one that was named"
 
 
+def test_a_figure_is_lost_if_it_is_in_each_of_three_runs(
+    run: Run, measured: dict[str, Any]
+) -> None:
+    """A single run is beyond the range of three others by chance, one time in eight."""
+    def said(*fast: tuple[float | None, float]) -> tuple[int, list[Any], list[str]]:
+        measured["fast"] = [{"cases": [{"ratio": ratio}], "late": late} for ratio, late in fast]
+        measured["runs"].clear()
+        done = run("bench", "--check", "--json")
+        now = [(each["now"], each["holds"]) for each in json.loads(done.out)]
+        return done.code, now, [name for name, _ in measured["runs"]]
+
+    kept, new = (1.4, True), (7.0, True)
+    assert said((2.0, 1.4), (2.9, 9.0)) == (0, [(2.9, True), kept, new], ["fast", "other", "fast"])
+    assert said((None, 1.4), (1.0, 1.4), (3.1, 1.4))[:2] == (0, [(3.1, True), kept, new])
+    code, now, runs = said((2.0, 1.4), (1.0, 9.0), (2.1, 1.4))
+    assert (code, now) == (1, [(2.0, False), kept, new])
+    assert runs == ["fast", "other", "fast", "fast"]
+
+
 @pytest.mark.usefixtures("measured")
 def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
     run: Run, measured: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
