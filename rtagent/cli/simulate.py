@@ -38,7 +38,7 @@ _FIGURES = {
         ("delay, mean", "{:.2f} ticks", "ticks from the frame an action saw to its execution"),
     "delay_p99": ("delay, p99", "{:.2f} ticks", "99 of 100 actions have at most this delay"),
     "overwritten_fraction":
-        ("overwritten", "{:.2%}", "actions replaced before any tick used them"),
+        ("overwritten", "{:.2%}", "actions that no tick used: replaced, or too late"),
     "from_chunk_fraction":
         ("from chunks", "{:.2%}", "ticks that executed a later action of a chunk"),
     "converged_s":
