@@ -232,7 +232,9 @@ class Inference:
         names=("Inference time, mean",), none=NO_INFERENCE)]
     recommended_processes: Annotated[int | None, estimate(
         "Processes needed, at these inference times, to act once per action deadline, or on every "
-        "tick if none is set.", 2, metric="inference_processes_recommended",
+        "tick if none is set; where times vary, some ticks may still have no action: with adaptive "
+        "up to about 1 %, if a few are many times as long, with expected-time more.", 2,
+        metric="inference_processes_recommended",
         names=("Inference time, processes needed",),
         none=f"{NO_INFERENCE}, or an algorithm that does not stagger")]
     injected_latency_ms: Annotated[float, setting(
