@@ -51,7 +51,8 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
                 axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)
         point = results.point(f"return_{contender}")
         if point is not None:
-            axes.plot([], [], color=colour, label=f"{contender}: {point.mean:.1f}")
+            label = f"{contender}: {point.mean:.1f} in the last third"
+            axes.plot([], [], color=colour, label=label)
     point = results.point("difference")
     if point is not None:
         half = f"{point.half:.1f}" if point.seeds > 1 else "unknown"

@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import rtagent
 from benchmarks.comparison import figures_of_all, processes_of
 from benchmarks.experiment import Experiment
@@ -30,6 +28,7 @@ from rtagent.config import GAME_BOY_HZ
 TICKS = 5.0
 COUNT = 8
 """Pending actions that are observed: an action comes about as many ticks late."""
+PANELS_IN_A_ROW = 2
 EXAMPLE = EXAMPLES / "cartpole.toml"
 CONTENDERS = {"with": COUNT, "without": 0}
 
@@ -114,10 +113,15 @@ def draw(results: Results, figure: Any) -> None:
     conditions = dict.fromkeys(
         (trial["params"]["world"], trial["params"]["time"]) for trial in results.trials
     )
-    panels = np.atleast_1d(figure.subplots(1, len(conditions)))
-    for axes, (world, time) in zip(panels, conditions, strict=True):
+    columns = min(len(conditions), PANELS_IN_A_ROW)
+    rows = -(-len(conditions) // columns)
+    figure.set_figheight(figure.get_figheight() * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for (world, time), axes in zip(conditions, panels, strict=False):
         own = results.where(world=world, time=time)
         draw_pair(axes, own, tuple(CONTENDERS), f"{world}, {time}")
+    for axes in list(panels):
+        axes.remove()
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 4.5), seeds=(0, 1, 2, 3, 4), wave=1)

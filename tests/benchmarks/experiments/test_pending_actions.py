@@ -5,10 +5,13 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import benchmarks.worlds.starfall_positions  # noqa: F401
 from benchmarks.experiments import pending_actions
-from benchmarks.experiments.pending_actions import WORLDS, settings
+from benchmarks.experiments.pending_actions import EXPERIMENT, WORLDS, settings
+from benchmarks.results import Results
 from rtagent.config_sources import load_config
 
 
@@ -56,3 +59,23 @@ def test_a_trial_says_what_the_difference_is(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pending_actions, "figures_of_all", in_turn)
     monkeypatch.setattr(pending_actions, "play", play)
     assert pending_actions.run("cartpole", "virtual", 1.0, 0)["difference"] == 9.5
+
+
+def test_the_title_of_each_panel_can_be_read() -> None:
+    """With a row of eight panels they lay one upon the other."""
+    figures = {"difference": -123.4, "return_with": 100.0, "return_without": 223.4}
+    done = [
+        {"params": params, "seed": seed, "figures": figures}
+        for params in EXPERIMENT.trials(False)[1:] for seed in range(2)
+    ]
+    figure = Figure(figsize=EXPERIMENT.size, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    EXPERIMENT.draw(Results(done), figure)
+    canvas.draw()
+    titles = [axes.title.get_window_extent() for axes in figure.axes]
+    assert len(titles) == 2 * len(WORLDS) - 1, "and no panel is empty"
+    for number, title in enumerate(titles):
+        assert 0.0 <= title.x0 < title.x1 <= figure.bbox.width
+        assert not any(title.overlaps(other) for other in titles[:number])
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["with: 100.0 in the last third", "without: 223.4 in the last third"]
