@@ -180,9 +180,12 @@ def draw_figures(
 
 def _headings(results: Results, world: str, baselines: list[str]) -> Iterator[str]:
     """What was run, and the paper's figures beside ours."""
-    seeds = len({trial["seed"] for trial in results.trials})
-    epochs = "/".join(map(str, results.values("epochs")))
-    yield f"{world}{': ' if world else ''}{epochs} epochs, seeds: {seeds}"
+    seeds = len({trial["seed"] for trial in results.trials if "figures" in trial})
+    told = ", ".join(
+        f"{epochs} epochs, last half: from {epochs // 2 + 1} on"
+        for epochs in results.values("epochs")
+    )
+    yield f"{world}{': ' if world else ''}{told}; seeds: {seeds}"
     found = {"the paper's baseline, in the paper (100 epochs)": PAPER} | {
         name: ratios(results, name) for name in baselines
     }

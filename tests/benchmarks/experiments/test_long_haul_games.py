@@ -156,8 +156,12 @@ def test_as_many_epochs_as_the_paper_s_of_small_batches() -> None:
     ]
 
 
-@pytest.mark.parametrize("experiment", [long_haul, long_haul_epochs, long_haul_games])
-def test_what_is_there_is_drawn(experiment: Any) -> None:
+@pytest.mark.parametrize(("experiment", "half"), [
+    (long_haul, "16 epochs, last half: from 9 on"),
+    (long_haul_epochs, "100 epochs, last half: from 51 on"),
+    (long_haul_games, "3 epochs, last half: from 2 on"),
+])
+def test_what_is_there_is_drawn(experiment: Any, half: str) -> None:
     """The rest is said to be unknown, so that a plan may be looked at before its end."""
     curve = {name: [2.0, 1.0] for name in ("L_t", "p_t", "p_s", "L_t within", "p_s within")}
     means = dict.fromkeys(("p_t, first epoch", "p_t, last half", "L_t, last half"), 3.0)
@@ -165,8 +169,9 @@ def test_what_is_there_is_drawn(experiment: Any) -> None:
         {"params": params, "seed": 0, "figures": curve | means}
         for params in experiment.trials(quick=False)[:2]
     ]
+    failed = {"params": trials[0]["params"], "seed": 1, "failed": "no memory"}
     figure = pyplot.figure(figsize=experiment.EXPERIMENT.size, layout="constrained")
-    experiment.draw(Results(trials), figure)
+    experiment.draw(Results([*trials, failed]), figure)
     figure.canvas.draw()
     part = figure.subfigs[0] if figure.subfigs else figure
     heading = part.get_suptitle()
@@ -175,6 +180,6 @@ def test_what_is_there_is_drawn(experiment: Any) -> None:
     unknown = "edge over learner: priority, first epoch unknown" in heading
     assert unknown == ("learner" in planned)
     assert ("edge over learner" in heading) == ("learner" in planned)
-    assert "epochs, seeds: 1" in heading
+    assert f"{half}; seeds: 1\n" in heading, "one that failed is none of them"
     assert part.axes[0].get_legend() is not None
     pyplot.close(figure)
