@@ -152,7 +152,7 @@ def missing() -> dict[str, str]:
 def measure_speed(
     count: int, rounds: int, contenders: Sequence[str] = CONTENDERS
 ) -> dict[str, dict[int, list[float]]]:
-    """Transitions per second of each round, by contender and size of the batch."""
+    """Transitions per second of the processor in each round, by contender and size of the batch."""
     context = multiprocessing.get_context("spawn")
     pipes = {}
     for name in contenders:
@@ -316,7 +316,7 @@ def main() -> int:
         return int(not passed)
     for name, figure in memory.items():
         print(f"{name:26} {figure:9,.0f} bytes per transition at {held:,}")
-    print(f"{'transitions/s, median':26} {'B=32':>9} {'least':>9} {'most':>9}"
+    print(f"{'transitions/cpu s, median':26} {'B=32':>9} {'least':>9} {'most':>9}"
           f" {'B=512':>11} {'least':>9} {'most':>9}")
     for name, by_size in speeds.items():
         cells = [
