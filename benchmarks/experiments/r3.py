@@ -21,6 +21,7 @@ through again and again.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time as clock
@@ -101,7 +102,8 @@ SETTINGS = (
     "run.tensorboard=false",
 )
 DISTRIBUTION = ("learning.v_min=0", "learning.v_max=100")
-HOG = "while True: pass"
+HOG = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
+"""Until the trial that started it is gone: one that is killed can end nothing."""
 
 
 def trials(quick: bool) -> list[dict[str, Any]]:
@@ -171,7 +173,8 @@ def running(*settings: str) -> Iterator[rtagent.Runtime]:
 @contextlib.contextmanager
 def hogs(count: int) -> Iterator[None]:
     """Other programs that want a core each."""
-    processes = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(count)]
+    command = [sys.executable, "-c", HOG, str(os.getpid())]
+    processes = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:
