@@ -102,7 +102,8 @@ class LearnerNode:
             "--resources=learner=1", "--json",
         ]
         self._under = under
-        self._said = Path(tempfile.mkdtemp()) / "said"
+        self._folder = tempfile.TemporaryDirectory()
+        self._said = Path(self._folder.name) / "said"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

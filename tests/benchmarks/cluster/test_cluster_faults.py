@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from benchmarks.cluster.cluster_faults import Phase, Sharing, verdict
+from benchmarks.cluster.ray_cluster import LearnerNode
 
 WELL = Phase("none", 0.001, 0.002, None, (), 0.3, 2, 0, 0, 0)
 EVEN = Sharing(3.1, 2.2, 4_000, 4_000, 4_000)
@@ -31,3 +36,14 @@ def test_all_is_well() -> None:
 )
 def test_what_is_missed_is_named(phase: Phase, sharing: Sharing, missed: str) -> None:
     assert [claim for claim, holds in verdict([WELL, phase], sharing) if not holds] == [missed]
+
+
+def test_what_a_learner_printed_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    node = LearnerNode("127.0.0.1:1")
+    assert list(tmp_path.iterdir())
+    del node
+    gc.collect()
+    assert not list(tmp_path.iterdir())
