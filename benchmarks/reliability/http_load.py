@@ -170,7 +170,7 @@ def lateness(rows: Rows) -> dict[str, float]:
 def show(result: Result) -> None:
     """Print the result as a table."""
     table = plain_table(
-        "phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "p99"
+        "phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "worst p99"
     )
     for phase, found in result["phases"].items():
         answered = result["answers"][phase]
@@ -190,8 +190,8 @@ def show(result: Result) -> None:
     )
     print(
         f"in the crowd p99 is {result['crowd_later_ms']:+.3f} ms later, "
-        f"{result['crowd_per_s']:.0f} requests/s were answered (of {CROWD_PER_S:.0f}), p99 "
-        f"{result['crowd_p99_ms']:.0f} ms, the slowest answer on a new connection took "
+        f"{result['crowd_per_s']:.0f} requests/s were answered (of {CROWD_PER_S:.0f}), p99 of the "
+        f"worst round {result['crowd_p99_ms']:.0f} ms, the slowest answer on a new connection took "
         f"{result['slowest_answer_ms']:.0f} ms (both at most {1e3 * MOST_ANSWER_S:.0f}), the log "
         f"grew by {result['phases']['crowd']['log_bytes']} bytes (below {MOST_LOG_BYTES})"
     )
