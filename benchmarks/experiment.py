@@ -325,7 +325,8 @@ def _present(experiment: Experiment, options: Options, record: Mapping[str, Any]
     lacks = ["quick: fewer and shorter trials"] if record["quick"] else []
     lacks += [f"{len(results.failed)} trials failed"] if results.failed else []
     if lacks:
-        figure.text(0.01, 0.005, "; ".join(lacks), color="red", fontsize=8)
+        # The layout makes room for it, as it does not for other texts.
+        figure.supxlabel("; ".join(lacks), x=0.01, ha="left", color="red", fontsize=8)
     figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
 
 

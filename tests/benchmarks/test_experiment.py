@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import experiment as engine
@@ -149,6 +150,18 @@ def test_a_picture_says_what_it_lacks(
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     perform(experiment_of(*values), replace(options, quick=quick), InThisProcess())
     assert "".join(each.get_text() for each in drawn[0].texts) == told
+
+
+def test_what_a_picture_lacks_is_not_written_over_its_axes(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    perform(experiment_of(1, 2), replace(options, quick=True), InThisProcess())
+    canvas = FigureCanvasAgg(drawn[0])
+    canvas.draw()
+    (told,), (axes,) = drawn[0].texts, drawn[0].axes
+    assert not told.get_window_extent().overlaps(axes.get_tightbbox(canvas.get_renderer()))
 
 
 def test_what_failed_is_tried_again(options: Options) -> None:
