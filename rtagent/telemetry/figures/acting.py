@@ -175,8 +175,8 @@ class InferenceWorker:
         "Inference time", (0.3964, 6.312, 55.78), MS, "inference_worker_latency_seconds",
         none=NO_INFERENCE, parts={"p50": "Inference p50", "p99": "Inference p99"})]
     takeover_us: Annotated[float | None, Figure(
-        "Mean time that new weights take of an inference: their adoption, and the part of their "
-        "preparation for which the wait before it was too short.", 1.2, US,
+        "Mean time that new weights take of an inference, whole run: their adoption, and the part "
+        "of their preparation for which the wait before it was too short.", 1.2, US,
         "inference_worker_takeover_seconds", none="no inference yet")]
     weights_version: Annotated[int | None, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
