@@ -24,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -331,11 +332,12 @@ def _present(experiment: Experiment, options: Options, record: Mapping[str, Any]
 
 
 def machine() -> dict[str, Any]:
-    """The machine of the trials, and its load when they began."""
+    """The machine of the trials, what computes there, and its load when they began."""
     named = [part for part in processor_name().split("; ") if part.startswith("model name")]
     return {
         "processor": named[0].partition(": ")[2] if named else platform.machine(),
         "cores": _cores(), "kernel": platform.release(), "python": platform.python_version(),
+        "torch": metadata.version("torch"),
         "load": [round(each, 2) for each in os.getloadavg()],
     }
 

@@ -98,7 +98,7 @@ def test_a_night_that_is_interrupted_goes_on(options: Options) -> None:
     assert [each["figures"]["twice"] for each in record["trials"]] == [2, 4, 6, 3, 5, 7]
     assert record["commands"] == [COMMAND]
     assert record["machine"]["cores"] == len(os.sched_getaffinity(0))
-    assert {"processor", "kernel", "load"} <= record["machine"].keys()
+    assert {"processor", "kernel", "load", "torch"} <= record["machine"].keys()
     assert (options.out / "doubling.png").stat().st_size > 1000
 
 
