@@ -62,7 +62,7 @@ class Evaluator:
         self._adapter = adapter
         self._values = values
         self._go_on = go_on
-        self._longest = round(LONGEST_EPISODE_S * adapter.rate_hz)
+        self._longest = longest_episode(adapter.rate_hz)
         shape = (adapter.frame_stack, *adapter.frame_shape)
         self._observation = np.zeros(shape, adapter.frame_dtype)
 
@@ -90,6 +90,11 @@ class Evaluator:
             if step.terminated or step.truncated:
                 return Played(total, tick, ended=True)
         return Played(total, self._longest, ended=False)
+
+
+def longest_episode(rate_hz: float) -> int:
+    """Ticks after which an episode is cut: one at least, however long a tick is."""
+    return max(1, round(LONGEST_EPISODE_S * rate_hz))
 
 
 def seed_of(run_seed: int, evaluation: int, episode: int) -> int:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter
 from rtagent.errors import UserError
-from rtagent.evaluation.process import LONGEST_EPISODE_S, Values
+from rtagent.evaluation.process import Values, longest_episode
 from rtagent.memory.ledger import Ints, Rows
 from rtagent.policy.action_selection import greedy_action
 from rtagent.staggering.arbiter import Source
@@ -35,7 +35,7 @@ CHECKED_TICKS = 30
 
 
 class Episodes(NamedTuple):
-    """Episodes that were played to their end, or in a world that waits for `LONGEST_EPISODE_S`.
+    """Episodes that were played to their end, or in a world that waits up to `longest_episode`.
 
     Attributes:
         returns: (n,) undiscounted.
@@ -121,7 +121,7 @@ class PausedWorld:
 
     def play(self, count: int, on_episode: Callable[[], object] = lambda: None) -> Episodes:
         """Play episodes, fewer if `go_on` ends it; `on_episode` is called after each."""
-        longest = round(LONGEST_EPISODE_S * self.adapter.rate_hz)
+        longest = longest_episode(self.adapter.rate_hz)
         played: list[tuple[float, int]] = []
         while len(played) < count:
             self.reset()

@@ -123,6 +123,11 @@ def test_an_endless_episode_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert evaluator(walk).play_episode(0) == Played(150.0, 60, ended=False)
 
 
+def test_an_episode_has_a_tick_however_long_a_tick_is() -> None:
+    slow = Evaluator(Adapter(Walk(5), EnvConfig(rate_hz=1e-4)), third_is_best, lambda: True)
+    assert slow.play_episode(0) == Played(2.5, 1, ended=False)
+
+
 def test_it_ends_in_the_middle_when_told_to() -> None:
     walk = Walk(100)
     assert evaluator(walk, go_on=lambda: len(walk.actions) < 7).play_episode(0) is None

@@ -120,6 +120,11 @@ def test_only_a_world_without_delay_shows_the_frame_of_a_reset() -> None:
     assert play(odd, 1).returns.tolist() == [5, 4, 4]
 
 
+def test_an_episode_has_a_tick_however_long_a_tick_is() -> None:
+    slow = Adapter(TwoStates(), EnvConfig(rate_hz=1e-4))
+    assert PausedWorld(slow, right_action, 0).play(2).ticks.tolist() == [1, 1]
+
+
 def test_it_ends_in_the_middle_when_told_to() -> None:
     ticks = iter([True] * 14 + [False])
     world = PausedWorld(adapter_of(TwoStates()), right_action, 0, go_on=lambda: next(ticks))
