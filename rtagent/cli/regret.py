@@ -160,8 +160,8 @@ def play_live(
         raise UserError(ENDED_EARLY)
     if done < LEAST_EPISODES:
         raise UserError(
-            f"{done} episodes ended in the live world, and {LEAST_EPISODES} are needed: more "
-            "--seconds, or shorter episodes (for a Game Boy game env.kwargs.max_ticks)"
+            f"{done} of the {LEAST_EPISODES} episodes that are needed ended in the live world: "
+            "more --seconds, or shorter episodes (for a Game Boy game env.kwargs.max_ticks)"
         )
     return rows
 

@@ -104,7 +104,8 @@ def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played()
 
 
 @pytest.mark.parametrize(
-    ("stopped", "said"), [(True, r"^ended before 2 episodes"), (False, r"^1 episodes.*--seconds")]
+    ("stopped", "said"),
+    [(True, r"^ended before 2 episodes"), (False, r"^1 of the 2 episodes.*--seconds")],
 )
 def test_too_few_live_episodes_are_explained_by_what_ended_them(
     monkeypatch: pytest.MonkeyPatch, stopped: bool, said: str
