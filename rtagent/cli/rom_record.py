@@ -124,6 +124,9 @@ def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
     from rtagent.recording.page import address, listen, serve
     from rtagent.recording.session import Session
 
+    with own_stdout():
+        # Raises a UserError if the page would have nothing to show.
+        recorder.player.screen()
     token = secrets.token_urlsafe(TOKEN_BYTES)
     session = Session(recorder, MonotonicClock())
     with listen(args.port or 0) as sock, catch_stop_signals() as stop:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
-from rtagent.env.adapter import Adapter, make
+from rtagent.env.adapter import make
 from rtagent.env.gameboy.game import FREE_PLAY, Game
 from rtagent.env.registry import PAPER_GAMES
+from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording.buttons import Buttons, every_combination
@@ -29,7 +30,7 @@ GAMES = ("gameboy", *PAPER_GAMES)
 class _Watched(gym.Wrapper[Any, Any, Any, Any]):
     """Keeps the newest `info`, which the adapter does not pass on."""
 
-    info: dict[str, Any]
+    info: Any
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, self.info = self.env.reset(**arguments)
@@ -55,7 +56,7 @@ class Player:
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig, seed: int) -> None:
         self._env = _Watched(env)
-        self._adapter = Adapter(self._env, config)
+        self._adapter = ReportingAdapter(self._env, config)
         self.environment = config.id
         self.action_meanings = self._adapter.action_meanings
         self.buttons = Buttons(self.action_meanings, self._adapter.noop_action)
@@ -66,8 +67,8 @@ class Player:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The environment's newest `info`."""
-        return self._env.info
+        """The environment's newest `info`; {} where it gives none."""
+        return self._env.info or {}
 
     @property
     def has_states(self) -> bool:
@@ -78,7 +79,8 @@ class Player:
         """Begin a new episode.
 
         Raises:
-            UserError: a tape records, and the episode is over before it begins; `tape` is None now.
+            UserError: the environment fails; or a tape records, and the episode is over before it
+                begins; `tape` is None now.
         """
         frame = self._adapter.reset(self._seed)
         self._seed = None
@@ -115,9 +117,19 @@ class Player:
             self.tape.add(step.frame, action, step.reward, flags)
 
     def screen(self) -> NDArray[np.uint8]:
-        """The environment's picture: uint8 RGB (height, width, 3)."""
-        picture: Any = self._env.render()
-        return np.asarray(picture, np.uint8)
+        """The environment's picture: uint8 RGB (height, width, 3).
+
+        Raises:
+            UserError: it shows nothing.
+        """
+        picture = self._adapter.picture()
+        if picture is None:
+            raise UserError(
+                f"{self.environment} shows nothing: its render() gives no picture, and its "
+                "observations are none; it can be played by a script: --keys SCRIPT.keys"
+            )
+        colours = picture if picture.ndim == 3 else picture[..., None]
+        return np.broadcast_to(colours[..., :3], (*colours.shape[:2], 3))
 
     def save_state(self, path: Path) -> None:
         """Write the game's state, for `env.kwargs.start`.
@@ -169,4 +181,5 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
         return Player(env, config, seed)
     except UserError as error:
         env.close()
-        raise UserError(f"env.id = {config.id}: {error}") from None
+        name = f"env.id = {config.id}: "
+        raise UserError(name + str(error).removeprefix(name)) from None

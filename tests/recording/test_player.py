@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from rtagent.clock import VirtualClock
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording.player import Player, open_player
 from rtagent.recording.recorder import Recorder
+from rtagent.recording.session import Session
 from rtagent.storage.demonstration_file import Demonstration, load_demonstration
 from tests.cartridges import REWARDS
 from tests.recording.conftest import LEFT, NOOP, PLAYING, RIGHT_A, START, TITLE, Config, Open
@@ -158,6 +165,76 @@ def test_the_built_in_games_have_demonstrations_alone(tmp_path: Path) -> None:
             Recorder(player, "x", tmp_path, None)
     finally:
         player.close()
+
+
+class Pad(gym.Env[Any, Any]):
+    """A user's environment with a Game Boy's buttons; `info` and picture are as given.
+
+    Args:
+        picture: what it renders.
+        seen: shape of its observations.
+        broken: whether its step fails.
+    """
+
+    action_space = gym.spaces.Discrete(2)
+    metadata = MappingProxyType({"render_fps": 20})
+    render_mode = "rgb_array"
+
+    def __init__(
+        self, picture: Any = None, seen: tuple[int, ...] = (4,), broken: bool = False,
+        render_mode: str = "",
+    ) -> None:
+        self.picture, self.broken = picture, broken
+        kind = (0, 255, seen, np.uint8) if len(seen) > 1 else (-1.0, 1.0, seen, np.float32)
+        self.observation_space = gym.spaces.Box(*kind)
+
+    def get_action_meanings(self) -> list[str]:
+        return ["NOOP", "LEFT"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.low, None
+
+    def step(self, action: Any) -> Any:
+        if self.broken:
+            raise RuntimeError("no power")
+        return self.observation_space.low, 1.0, True, False, None
+
+    def render(self) -> Any:
+        return self.picture
+
+
+@contextmanager
+def pad(**kwargs: Any) -> Iterator[Player]:
+    player = open_player(EnvConfig(id=f"{__name__}:Pad", kwargs=kwargs), 1, demonstrates=True)
+    try:
+        yield player
+    finally:
+        player.close()
+
+
+@pytest.mark.parametrize(("picture", "seen"), [
+    (np.full((5, 6), 9, np.uint8), (4,)), (np.full((5, 6, 1), 9, np.uint8), (4,)),
+    (np.full((5, 6, 4), 9, np.uint8), (4,)), (None, (84, 84, 1)),
+])
+def test_a_users_picture_is_shown_in_colours(picture: Any, seen: tuple[int, ...]) -> None:
+    with pad(picture=picture, seen=seen) as player:
+        screen = player.screen()
+        assert screen.shape == ((5, 6, 3) if picture is not None else (84, 84, 3))
+        assert (screen == (9 if picture is not None else 0)).all()
+        Session(Recorder(player, "x", None, None), VirtualClock()).picture()
+
+
+def test_a_user_may_tell_and_show_nothing() -> None:
+    with pad() as player:
+        player.step(1)
+        assert (player.values, player.ended, player.total) == ({}, "terminated", 1.0)
+        with pytest.raises(UserError, match=r"Pad shows nothing.*--keys"):
+            player.screen()
+
+
+def test_what_a_users_step_raises_is_one_line() -> None:
+    with pad(broken=True) as player, pytest.raises(UserError, match=r"RuntimeError: no power"):
+        player.step(1)
 
 
 @pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1"])
