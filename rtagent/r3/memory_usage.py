@@ -14,6 +14,9 @@ from rtagent.r3.controller import batch_in_force
 RINGS = ("frames", "ledger")
 """The arenas of the replay, whose memory follows its limit."""
 MEASURE_EVERY_S = 1.0
+PATIENCE_S = 60.0
+"""The longest wait for a worker that does not get ready: until all are measured, the replay alone
+may fill the whole budget."""
 
 
 class NotMeasured(Exception):
@@ -40,22 +43,27 @@ class MemoryUsage:
         self._newest: int | None = None
         self._private: int | None = None
         self._next = -math.inf
+        self._ready_at: float | None = None
         self._largest_batch = 0
 
     @property
     def known(self) -> bool:
-        """Whether the processes have been measured while every worker was ready."""
+        """Whether the processes have been measured while every worker was ready, or failing."""
         return self._private is not None
 
     def measure(self, now: float, desired: DesiredState) -> bool:
         """Measure the processes once a second.
 
         Returns:
-            Whether there is a new measurement, and every worker was ready.
+            Whether there is a new measurement, and every worker was ready or is not waited for.
         """
         if now < self._next:
             return False
-        measured = self._measure_private(self._pids(), self._ready(desired))
+        ready = self._ready(desired)
+        if ready or self._ready_at is None:
+            self._ready_at = now
+        everybody = ready or now - self._ready_at > PATIENCE_S
+        measured = self._measure_private(self._pids(), everybody)
         if measured is None:
             return False
         self._next = now + MEASURE_EVERY_S

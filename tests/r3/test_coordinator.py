@@ -10,7 +10,7 @@ import pytest
 from rtagent.errors import UserError
 from rtagent.memory.meter import Measured
 from rtagent.r3.budget import AIM
-from rtagent.r3.memory_usage import MemoryUsage, NotMeasured
+from rtagent.r3.memory_usage import PATIENCE_S, MemoryUsage, NotMeasured
 from rtagent.r3.publication import Changes
 from tests.desired import with_changes
 from tests.r3.coordinated import BASE_BYTES, FIXED_BYTES, MIB, TICK_BYTES, WORKERS_BYTES, Daemon
@@ -36,6 +36,16 @@ def test_nothing_is_measured_before_every_worker_is_ready() -> None:
     daemon.metrics.inference[1].ready = 1
     with pytest.raises(UserError):
         daemon.run(5)
+
+
+@pytest.mark.parametrize("before_s", [0, 10])
+def test_the_budget_holds_although_a_worker_never_gets_ready_again(before_s: int) -> None:
+    daemon = Daemon(memory_budget_mb=400)
+    daemon.run(before_s, ticks_per_s=100)
+    daemon.metrics.learners[0].ready = 0
+    daemon.private += 50 * MIB
+    daemon.run(2 * PATIENCE_S, ticks_per_s=1000)
+    assert daemon.used <= 400 * MIB
 
 
 def test_a_measurement_counts_if_every_worker_was_there_all_along() -> None:
