@@ -145,7 +145,7 @@ def _tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Array:
     saved = checkpoint.tensors.get(name)
     if saved is None or saved.shape != shape:
         raise CheckpointError(
-            f"the checkpoint has no tensor {name} of the shape {shape}; "
-            "start with --set run.resume=false"
+            f"the checkpoint has no tensor {name} of the shape {shape}: its network was built "
+            "otherwise; a run begins without it with --set run.resume=false"
         )
     return saved

@@ -95,6 +95,13 @@ def masking(observation_space: Any, action_space: Any) -> nn.Module:
     return network
 
 
+def test_a_factory_that_builds_another_network_than_it_did_is_told_so(tmp_path: Path) -> None:
+    path, saved = load_checkpoint(leave_checkpoint(tmp_path, "env.id=CartPole-v1"))
+    del saved.tensors["online.layers.0.weight"]  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"online\.layers\.0\.weight .*network was built otherwise"):
+        TrainedPolicy(configuration(saved, path, None, ()), saved, path)
+
+
 def test_a_mask_of_minus_infinity_is_no_weight(tmp_path: Path) -> None:
     made = "env.id=CartPole-v1", f"policy.factory={__name__}:masking"
     path, saved = load_checkpoint(leave_checkpoint(tmp_path, *made))
