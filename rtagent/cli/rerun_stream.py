@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -40,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Stream until the time is over, the daemon ends, or Ctrl-C; the exit code is 0."""
+    """Stream until the time is over, daemon or viewer ends, or Ctrl-C; the exit code is 0."""
     if args.seconds is not None:
         check_between("seconds", args.seconds, PERIOD_S, LONGEST_S)
     if args.save is not None and args.save.suffix != SUFFIX:
         raise UserError(f"--save {args.save}: rerun only opens files that end in {SUFFIX}")
     daemon = find_daemon(args.state_dir)
-    stream = Stream(daemon, *_recording(daemon, args.save))
+    stream = Stream(daemon, *_recording(daemon, args.save), viewed=args.save is None)
     until = math.inf if args.seconds is None else monotonic() + args.seconds
     try:
         with interrupted_by_stop_signals(), spinner("streaming to Rerun; Ctrl-C ends it"):
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     except UserError:
-        # The daemon has ended; what was received before is complete.
+        # The daemon has ended, or the viewer was closed; what was received before is complete.
         if not stream.ticks:
             raise
     finally:
@@ -76,7 +77,8 @@ def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
     """The package Rerun, and the recording that takes the stream.
 
     Raises:
-        UserError: the package is missing, or the file cannot be written.
+        UserError: the package is missing, the viewer does not open, as without a display, or the
+            file cannot be written.
     """
     try:
         import rerun
@@ -89,12 +91,16 @@ def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
     try:
         if save is None:
             recording.spawn()
+            # Raises, unless a viewer takes it.
+            recording.flush()
         else:
             save.touch()
             recording.save(save)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{'--save ' + str(save) if save else 'the viewer'}: {reason}") from None
+        if save is None:
+            raise UserError(f"the viewer: {reason}; --save FILE.rrd writes a file") from None
+        raise UserError(f"--save {save}: {reason}") from None
     return rerun, recording
 
 
@@ -105,6 +111,7 @@ class Stream:
         daemon: to ask.
         rerun: the package.
         recording: takes what is logged.
+        viewed: whether a viewer does.
 
     Attributes:
         ticks: how many were logged.
@@ -112,8 +119,11 @@ class Stream:
         pictures: how many were logged.
     """
 
-    def __init__(self, daemon: Daemon, rerun: Any, recording: Any) -> None:
+    def __init__(
+        self, daemon: Daemon, rerun: Any, recording: Any, *, viewed: bool = False
+    ) -> None:
         self._daemon, self._rerun, self._recording = daemon, rerun, recording
+        self._viewed = viewed
         self._action: str | None = None
         self._tick, self._ms = -1, 0.0
         self.ticks = self.missed = self.pictures = 0
@@ -122,7 +132,7 @@ class Stream:
         """Ask the daemon, and log what is new.
 
         Raises:
-            UserError: the daemon does not answer.
+            UserError: the daemon does not answer, or the viewer is gone.
         """
         timeline = self._daemon.get(f"/v1/timeline?seconds={TIMELINE_S}")
         since = self._ms
@@ -134,10 +144,17 @@ class Stream:
             image = self._rerun.EncodedImage(contents=picture, media_type="image/png")
             self._recording.log("screen", image)
             self.pictures += 1
+        if self._viewed:
+            try:
+                self._recording.flush()
+            except RuntimeError as error:
+                raise UserError(f"the viewer: {error}") from None
 
     def close(self) -> None:
         """Write what Rerun still holds, and end the recording."""
-        self._recording.flush()
+        # Of a viewer that is gone.
+        with suppress(RuntimeError):
+            self._recording.flush()
         self._recording.disconnect()
 
     def _log_ticks(self, ticks: dict[str, list[Any]]) -> None:

@@ -96,6 +96,43 @@ def test_a_file_that_rerun_would_not_open_is_refused(refused: Refused) -> None:
     assert "--save run: " in refused("rerun", "--save", "run")
 
 
+class Viewer(Recording):
+    """Is open for so many flushes; of none, it could not open at all."""
+
+    flushes = 0
+
+    def flush(self) -> None:
+        if self.calls.count("flush") == self.flushes:
+            raise RuntimeError("no connection")
+        self.calls.append("flush")
+
+
+@pytest.mark.usefixtures("service")
+def test_a_viewer_that_cannot_open_is_one_line(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rerun", SimpleNamespace(RecordingStream=Viewer))
+    said = refused("rerun", "--seconds", "2")
+    assert "the viewer: no connection" in said
+    assert "--save FILE.rrd" in said
+
+
+@pytest.mark.usefixtures("service")
+def test_a_viewer_that_is_closed_ends_the_stream(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Viewer, "flushes", 2)
+    monkeypatch.setattr("rtagent.cli.rerun_stream.PERIOD_S", 0.01)
+    monkeypatch.setitem(sys.modules, "rerun", SimpleNamespace(
+        RecordingStream=Viewer, Scalars=float, TextLog=str,
+        EncodedImage=lambda contents, media_type: contents,
+    ))
+    code, out, err = run("rerun", "--json", "--seconds", "2")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["ticks"] > 0, told["pictures"]) == (True, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("service")
 def test_rerun_itself_writes_a_file(run: Run, tmp_path: Path) -> None:
