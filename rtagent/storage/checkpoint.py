@@ -199,9 +199,10 @@ def save(
                 write(memoryview(payload)[at : at + WRITE_STEP])
                 progress()
         progress()
+        # Before the best gets its name, which may take a disk's last space where it is a copy.
+        prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
         if score is not None and score.beats(_best_score(folder, fits)):
             _name_best(path, progress)
-        prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
         raise CheckpointError(
             f"cannot write a checkpoint into {folder}: {error.strerror or error}; "

@@ -306,6 +306,14 @@ def test_where_there_are_no_second_names_the_best_is_a_copy(
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
+def test_the_oldest_go_although_the_best_cannot_be_named(tmp_path: Path) -> None:
+    (tmp_path / BEST / "in the way").mkdir(parents=True)
+    for updates in range(4):
+        with pytest.raises(CheckpointError):
+            checkpoints.save(tmp_path, replace(make(updates, 10), score=score(updates)), keep=2)
+    assert listed(tmp_path) == [3, 2]
+
+
 def test_a_second_name_that_a_killed_writer_has_left_goes(tmp_path: Path) -> None:
     """It would keep the bytes of a checkpoint that is removed."""
     left = tmp_path / ".best-checkpoint-000001-000000000001.safetensors"
