@@ -119,14 +119,15 @@ def _has_its_own(layer: nn.Conv2d | nn.Linear, users: Counter[int]) -> bool:
 
 
 def _forward(name: str, layer: Any, runner: StepRunner) -> Callable[[Tensor], Tensor]:
-    def forward(inputs: Tensor) -> Tensor:
+    # Named as in torch, for it may be given by its name.
+    def forward(input: Tensor) -> Tensor:
         dtype = runner.precision(name) or _precision(layer)
-        learns = layer.weight.requires_grad or inputs.requires_grad
+        learns = layer.weight.requires_grad or input.requires_grad
         if torch.is_grad_enabled() and learns:
-            arguments = inputs, name, layer, runner, dtype, layer.weight, layer.bias
+            arguments = input, name, layer, runner, dtype, layer.weight, layer.bias
             apply: Callable[..., Tensor] = _Split.apply
             return runner.forward(name, lambda: apply(*arguments))
-        return runner.forward(name, lambda: _compute(layer, *_cast(layer, inputs, dtype)))
+        return runner.forward(name, lambda: _compute(layer, *_cast(layer, input, dtype)))
 
     return forward
 
@@ -195,8 +196,9 @@ def _weights_gradient(layer: Any, gradient: Tensor, inputs: Tensor, weight: Tens
     Without a graph, which torch would record where this runs outside of the backward pass.
     """
     if isinstance(layer, nn.Linear):
-        rows = gradient.flatten(0, -2)
-        of_weight, of_bias = rows.t().mm(inputs.flatten(0, -2)), rows.sum(0)
+        # A single vector is one row.
+        rows, entered = (each.reshape(-1, each.shape[-1]) for each in (gradient, inputs))
+        of_weight, of_bias = rows.t().mm(entered), rows.sum(0)
     else:
         mask = [False, True, layer.bias is not None]
         _, of_weight, of_bias = _convolution_backward(layer, gradient, inputs, weight, mask)

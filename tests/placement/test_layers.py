@@ -33,6 +33,32 @@ class _Tied(nn.Module):
         return answer
 
 
+class _Named(nn.Module):
+    """Layers that are given their input by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 2, 2), nn.Linear(2, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        pictures = self.first(input=inputs.view(-1, 1, 2, 2))
+        answer: Tensor = self.last(input=pictures.flatten(1).relu())
+        return answer
+
+
+class _OfOneVector(nn.Module):
+    """A layer over a learned vector, which has no batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.ones(3))
+        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(3, 6), nn.Linear(6, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        answer: Tensor = self.last((self.first(inputs) + self.second(self.start)).relu())
+        return answer
+
+
 def _gradients(network: nn.Module) -> dict[str, Tensor | None]:
     network.zero_grad(set_to_none=True)
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
@@ -71,3 +97,15 @@ def test_a_layer_of_which_a_part_does_not_learn_is_left_to_torch(part: str) -> N
     assert SplitLayers(network, InTurn()).names == ("0", "3")
     for name, gradient in _gradients(network).items():
         assert (gradient is None) == (expected[name] is None), name
+
+
+@pytest.mark.parametrize("make", [_Named, _OfOneVector])
+def test_a_layer_takes_what_that_of_torch_takes(make: Callable[[], nn.Module]) -> None:
+    network = make()
+    expected = _gradients(network)
+    layers = SplitLayers(network, InTurn())
+    found = _gradients(network)
+    assert {"first", "last"} <= set(layers.names)
+    for name, gradient in expected.items():
+        assert gradient is not None
+        assert torch.equal(gradient, found[name]), name  # type: ignore[arg-type]
