@@ -67,6 +67,7 @@ def take(
     config: Config, blueprint: Blueprint, argument: tuple[int, float, bool], report: OnProgress
 ) -> tuple[str, Profile]:
     """Body of the measured process: the profile, and the key under which it is kept."""
+    from rtagent.learning.beginning import build_network
     from rtagent.learning.profiling import profile_key, take_profile
 
     size, seconds, again = argument
@@ -75,7 +76,7 @@ def take(
             f"policy.factory = {config.policy.factory!r} answers with chunks of actions, which are "
             "not learned: there is no learning step to measure"
         )
-    key = profile_key(config, blueprint, size)
+    key = profile_key(config, blueprint, size, build_network(config, blueprint))
     known = None if again else ProfileCache(config.run.state_dir).read(key)
     return key, known or take_profile(config, blueprint, size, seconds, report)
 

@@ -152,7 +152,7 @@ class Placing:
     def _plan(self, size: int) -> Placement:
         self._ask(size)
         config, cache = self._config, ProfileCache(self._config.state_dir)
-        key = profile_key(config, self._blueprint, size)
+        key = profile_key(config, self._blueprint, size, self._update.algorithm.network)
         profile = cache.read(key)
         if profile is None:
             profile = take_profile(

@@ -8,14 +8,17 @@ that other programs do not count. The weights are private: nothing shared is cha
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from statistics import median, quantiles
 
 import torch
@@ -40,6 +43,7 @@ from rtagent.placement.recorder import US, Recorder
 from rtagent.placement.second_core import SecondCore
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import ActorCritic, acting_part
+from rtagent.policy.factory import imported
 from rtagent.policy.inputs import input_space
 
 WAYS = "whole", "alone", "beside"
@@ -82,15 +86,38 @@ class _Times:
         return (tenths[-1] - tenths[0]) / median(self.steps)
 
 
-def profile_key(config: Config, blueprint: Blueprint, batch_size: int) -> str:
-    """A key of everything a profile depends on: processor, cores, torch, network, and so on."""
+def profile_key(
+    config: Config, blueprint: Blueprint, batch_size: int, network: nn.Module
+) -> str:
+    """A key of everything a profile depends on: processor, cores, torch, network, and so on.
+
+    `network` is the one that learns, as `build_network` gives it.
+    """
     sizes = [(each.name, each.shape) for each in blueprint.learned_tensors]
     learning = config.learning
     return cache_key(
         processor_name(), usable_cores(), torch.__version__, describe(config, blueprint),
         networks.resolved_algorithm(learning, blueprint.action_space), learning.precision,
-        str(input_space(blueprint)), str(sizes), batch_size,
+        str(input_space(blueprint)), str(sizes), _code_of(config.policy.factory, network),
+        batch_size,
     )
+
+
+def _code_of(factory: str | None, network: nn.Module) -> str:
+    """A digest of the files that build a network and define its layers.
+
+    Two networks of one factory may have the same tensors, and compute something else with them.
+    """
+    names = {type(each).__module__ for each in network.modules()}
+    if factory is not None:
+        names |= {factory.partition(":")[0], getattr(imported(factory), "__module__", "")}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names}
+    digest = hashlib.sha256()
+    for file in sorted(filter(None, files)):
+        # A module in an archive has no file that could be read.
+        with suppress(OSError):
+            digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
 
 
 def describe(config: Config, blueprint: Blueprint) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,14 +295,41 @@ def test_a_step_that_cannot_be_placed_is_refused(setting: str, message: str) -> 
         _profile(config, probe(config))
 
 
+def _key(config: Config, blueprint: Blueprint, size: int = SIZE) -> str:
+    return profile_key(config, blueprint, size, build_network(config, blueprint))
+
+
 def test_the_key_follows_the_network_and_the_batch_size() -> None:
     config, wider = _config(), _config("policy.width=2")
     blueprint = probe(config)
     other = replace(blueprint, tensors=blueprint.tensors[:-1])
-    keys = {profile_key(config, blueprint, 4), profile_key(config, blueprint, 8),
-            profile_key(wider, blueprint, 4), profile_key(config, other, 4)}
+    keys = {_key(config, blueprint), _key(config, blueprint, 8), _key(wider, blueprint),
+            _key(config, other)}
     assert len(keys) == 4
-    assert profile_key(config, blueprint, 4) in keys
+    assert _key(config, blueprint) in keys
+
+
+@pytest.mark.parametrize("edited", ["edited_factory", "edited_layers"])
+def test_the_key_follows_the_code_of_a_factory_and_of_its_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("edited_factory", "edited_layers"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "edited_layers.py").write_text(
+        "from torch import nn\nclass Last(nn.Linear): pass\n"
+    )
+    (tmp_path / "edited_factory.py").write_text(
+        "from edited_layers import Last\nfrom torch.nn import Flatten, Sequential\n"
+        "def build(*spaces): return Sequential(Flatten(), Last(4, 2))\n"
+    )
+    config = _config("policy.factory=edited_factory:build")
+    blueprint = probe(config)
+    before = _key(config, blueprint)
+    assert _key(config, blueprint) == before
+    with open(tmp_path / f"{edited}.py", "a") as file:
+        file.write("# other arithmetic, with the same tensors\n")
+    assert _key(config, blueprint) != before
 
 
 def test_precision_is_what_is_configured() -> None:
