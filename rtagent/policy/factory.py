@@ -69,7 +69,7 @@ def check_output(
     Raises:
         UserError: it fails, or answers something other than (B, *shape) or (B, H, *shape).
     """
-    was_training = module.training
+    modes = [(each, each.training) for each in module.modules()]
     try:
         with torch.no_grad():
             inputs = [torch.from_numpy(each) for each in zeros]
@@ -85,7 +85,8 @@ def check_output(
             f"policy.factory = {path!r}: the module fails on {zeros[0].dtype} observations of the "
             f"shape {zeros[0].shape}{beside}: {line_of(error)}"
         ) from error
-    module.train(was_training)
+    for each, training in modes:
+        each.training = training
     count = len(zeros[0])
     if size:
         answer = _without_states(answer, path, (count, size))

@@ -142,6 +142,9 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         not_a_module=lambda *_: 3,
         wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
         fails_forward=lambda *_: nn.Linear(77, 6),
+        frozen=lambda *_: nn.Sequential(
+            nn.Flatten(), nn.BatchNorm1d(5).eval(), nn.Linear(5, 6), nn.Dropout()
+        ),
         steers=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 2), nn.Tanh()),
         logits=lambda *_: nn.Sequential(
             nn.Flatten(), nn.Linear(5, 6 * 11), nn.Unflatten(1, (6, 11))
@@ -158,6 +161,14 @@ def test_factory_is_used() -> None:
     assert isinstance(module, WithBatchNorm)
     assert module.training
     assert networks.describe(policy, VECTORS) == "user_policies:good"
+
+
+@pytest.mark.usefixtures("factories")
+def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
+    module = networks.build(PolicyConfig(factory="user_policies:frozen"), VECTORS, ACTIONS)
+    modes = {type(each).__name__: each.training for each in module.children()}
+    assert modes == {"Flatten": True, "BatchNorm1d": False, "Linear": True, "Dropout": True}
+    assert module.training
 
 
 @pytest.mark.usefixtures("factories")
