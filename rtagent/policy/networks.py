@@ -163,9 +163,9 @@ def build(
                 f"learning.dueling = true: the head belongs to the network that policy.factory = "
                 f"{path!r} builds; set learning.dueling = false"
             )
-        module = from_factory(path, observation_space, action_space)
+        module = from_factory(path, observation_space, action_space).float()
         check_output(module, path, zeros(observation_space, 2), head.output_shape(actions))
-        return module.float()
+        return module
     scale, pending = observation_scale(observation_space), pending_width(observation_space)
     width = 64 * policy.width
     with refusing_small(name, shape):

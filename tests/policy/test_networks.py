@@ -142,6 +142,7 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         not_a_module=lambda *_: 3,
         wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
         fails_forward=lambda *_: nn.Linear(77, 6),
+        half=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 6)).half(),
         frozen=lambda *_: nn.Sequential(
             nn.Flatten(), nn.BatchNorm1d(5).eval(), nn.Linear(5, 6), nn.Dropout()
         ),
@@ -161,6 +162,12 @@ def test_factory_is_used() -> None:
     assert isinstance(module, WithBatchNorm)
     assert module.training
     assert networks.describe(policy, VECTORS) == "user_policies:good"
+
+
+@pytest.mark.usefixtures("factories")
+def test_a_factory_may_give_another_precision() -> None:
+    module = networks.build(PolicyConfig(factory="user_policies:half"), VECTORS, ACTIONS)
+    assert module(torch.zeros(3, 1, 5)).dtype == torch.float32
 
 
 @pytest.mark.usefixtures("factories")
