@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rtagent.cli import profile as profile_command
 from rtagent.cli.plan_placement import describe
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
-from rtagent.placement.profile import FOLDER
+from rtagent.placement.profile import FOLDER, Profile
 from rtagent.placement.step import place
 from tests.cli.conftest import Refused, Run
 from tests.conftest import make_blueprint
@@ -53,6 +54,36 @@ def test_a_plan_is_printed_and_drawn(run: Run, tmp_path: Path) -> None:
     assert "(no plan is shorter), on one core 7.80 ms" in " ".join(done.out.split())
     assert "measured: 7.00 ms, on one core 12.00 ms" in " ".join(done.out.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("profile", "said"), [
+    (made_profile(cores=1), "only one core can be used here"),
+    (made_profile(beside=1.9), "a second core is predicted to save less than 15 %"),
+])
+@pytest.mark.usefixtures("_measured")
+def test_a_plan_for_one_core_says_why(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile, said: str
+) -> None:
+    monkeypatch.setattr(profile_command, "in_measured_process", lambda *_: ("key", profile))
+    done = run("plan", "--placement", "--set", f"run.state_dir={tmp_path}")
+    assert said in " ".join(done.out.split())
+
+
+@pytest.mark.usefixtures("_measured")
+def test_the_picture_says_the_time_that_is_predicted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = made_profile(bfloat16=2.0)
+    # A whole step takes twice the sum of its parts.
+    double = {each: 2.0 * us for each, us in profile.step_us.items()}
+    profile = replace(profile, step_us=double, split_us=double)
+    monkeypatch.setattr(profile_command, "in_measured_process", lambda *_: ("key", profile))
+    titles: list[str] = []
+    monkeypatch.setattr(plan_placement, "draw", lambda path, title, plan: titles.append(title))
+    options = ["--picture", str(tmp_path / "plan.png"), "--set", f"run.state_dir={tmp_path}"]
+    document = json.loads(run("plan", "--placement", "--json", *options).out)
+    assert f"predicted {document['predicted_ms']:.1f} ms" in titles[0]
+    assert f"its parts {document['predicted_ms'] / 2.0:.1f} ms" in titles[0]
 
 
 @pytest.mark.usefixtures("_measured")
