@@ -118,7 +118,7 @@ class SharedUpdate:
         else:
             self._optimizer = HostOptimizer(*given)
         self._normalizing = [
-            each for network in (algorithm.network, algorithm.target) for each in network.modules()
+            each for network in algorithm.networks for each in network.modules()
             if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.training
         ]
         self._graphed: GraphedCompute | None = None

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from gymnasium import spaces
+from torch import Tensor, nn
 
 from benchmarks.learning.ap_drl import ddpg
 from rtagent.clock import MonotonicClock
@@ -157,6 +159,77 @@ def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, whe
         assert (planned.state.target == plain.state.target).all()
         assert plain.state.progress == planned.state.progress
     _assert_same_step(plain, planned, batch)
+
+
+class Keeping(nn.Module):
+    """A network that keeps what it has computed half way in an attribute.
+
+    Attributes:
+        waits: the pass that waits there until others have kept theirs: that with gradient, or that
+            without. If None, no pass waits.
+        others: for how many it waits.
+        waiting: set when it waits; the others begin then.
+        kept: released by each of the others.
+    """
+
+    waits: ClassVar[bool | None] = None
+    others: ClassVar[int] = 0
+    waiting: ClassVar[threading.Event]
+    kept: ClassVar[threading.Semaphore]
+
+    def __init__(self, observations: Any, actions: Any) -> None:
+        super().__init__()
+        outputs = int(actions.n) if isinstance(actions, spaces.Discrete) else 2 * len(actions.low)
+        self.first, self.last = nn.Linear(observations.shape[-1], 8), nn.Linear(8, outputs)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        waits = self.waits is torch.is_grad_enabled()
+        if self.waits is not None and not waits:
+            assert self.waiting.wait(10.0)
+        self.hidden = self.first(observations.flatten(1)).relu()
+        if waits:
+            self.waiting.set()
+            assert all(self.kept.acquire(timeout=10.0) for _ in range(self.others))
+        elif self.waits is not None:
+            self.kept.release()
+        answer: Tensor = self.last(self.hidden)
+        return answer
+
+
+@pytest.mark.parametrize(("settings", "beside", "waits", "others"), [
+    # The target pass ends before that over successors.
+    (("learning.algorithm=double-dqn",), ("target", "successors"), True, 2),
+    (ACTORS["sac"], ("policy",), False, 1),
+])
+def test_passes_at_once_through_a_network_that_keeps_something(
+    monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], beside: tuple[str, ...],
+    waits: bool, others: int,
+) -> None:
+    config = _config(
+        "learning.precision=float32", f"policy.factory={__name__}:Keeping", *settings
+    )
+    blueprint = probe(config)
+    batch = random_batch(blueprint, SIZE, 0)
+    batch = replace(
+        batch, next_observations=batch.observations + 1.0, discounts=torch.ones(SIZE),
+        terminals=torch.zeros(SIZE, dtype=torch.bool),
+    )
+    profile = _profile(config, blueprint)
+    problem = step_problem(profile, ("float32",), beside=True, weights=False)
+    placed = [
+        Placed(problem.usable(n)[-1 if part.own_pass in beside else 0], float(n), n + 1.0)
+        for n, part in enumerate(profile.parts)
+    ]
+    placement = Placement(profile, problem, Plan(tuple(placed)))
+    with _plain_and_planned(config, blueprint, placement) as (plain, planned):
+        expected = plain.step(batch)
+        monkeypatch.setattr(Keeping, "kept", threading.Semaphore(0), raising=False)
+        monkeypatch.setattr(Keeping, "waiting", threading.Event(), raising=False)
+        monkeypatch.setattr(Keeping, "others", others)
+        monkeypatch.setattr(Keeping, "waits", waits)
+        found = planned.step(batch)
+        assert found.loss == expected.loss
+        assert torch.equal(planned.gradient, plain.gradient)
 
 
 def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:

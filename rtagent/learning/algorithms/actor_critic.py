@@ -10,7 +10,6 @@ in which the critics' weights require no gradient. So each of the two may run in
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from functools import partial
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.algorithm import Placeable
+from rtagent.learning.algorithms.algorithm import Placeable, without_gradient
 from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic, Critics
@@ -116,14 +115,6 @@ class ActorCriticLearning(Placeable):
         """Normal noise in the shape of a batch's actions."""
         noise = torch.empty_like(batch.actions, dtype=torch.float32)
         return noise.normal_(0.0, deviation, generator=self.generator)
-
-
-def without_gradient(module: nn.Module) -> nn.Module:
-    """A module with the same tensors: gradients pass through it, and its weights get none."""
-    shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
-    for each in module.parameters():
-        shared[id(each)] = nn.Parameter(each.detach(), requires_grad=False)
-    return copy.deepcopy(module, shared)
 
 
 def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -54,6 +54,11 @@ class Algorithm(ABC):
         self.precision: Precision = "float32" if wanted == "auto" else wanted
         self.loss_scale = 1.0
 
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The networks that compute in a step; a layer has one name in all that have it."""
+        return self.network, self.target
+
     @abstractmethod
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         """Put the gradient of the batch, times the loss scale, into the network's parameters.
@@ -78,11 +83,6 @@ class Placeable(Algorithm):
         super().__init__(network, learning)
         self.runner: StepRunner = InTurn()
 
-    @property
-    def networks(self) -> tuple[nn.Module, ...]:
-        """The networks that compute in a step; a layer has one name in all that have it."""
-        return self.network, self.target
-
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         self.network.zero_grad(set_to_none=True)
         try:
@@ -93,6 +93,18 @@ class Placeable(Algorithm):
     @abstractmethod
     def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         """As `compute_gradient`, from no gradient on; parts of it may still run afterwards."""
+
+
+def without_gradient(module: nn.Module) -> nn.Module:
+    """A module with the same tensors: gradients pass through it, and its weights get none.
+
+    It may compute in one thread while the other computes in another one, for what a module keeps
+    in its attributes is its own.
+    """
+    shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
+    for each in module.parameters():
+        shared[id(each)] = nn.Parameter(each.detach(), requires_grad=False)
+    return copy.deepcopy(module, shared)
 
 
 def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: Tensor) -> Tensor:

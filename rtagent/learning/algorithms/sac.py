@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Noise
-from rtagent.learning.algorithms.algorithm import bootstrapped
+from rtagent.learning.algorithms.algorithm import bootstrapped, without_gradient
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
 from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN
@@ -38,6 +38,8 @@ class SAC(ActorCriticLearning):
     ) -> None:
         super().__init__(network, learning, generator)
         assert network.temperature is not None
+        # The actor of the target pass, which may run at the same time as the policy pass.
+        self._fixed["actor"] = without_gradient(network.actor)
         self._temperature = network.temperature
         self.parts = [*self.parts, network.temperature]
         self._moving = network.bounds.half.nonzero()[:, 0].to(self.device)
@@ -49,7 +51,7 @@ class SAC(ActorCriticLearning):
         return for_targets, for_actor
 
     def _actor_loss(self, batch: Batch, features: Tensor, noise: Noise) -> Tensor:
-        scaled, densities = self._sample(batch.inputs, noise[1])
+        scaled, densities = self._sample(self.network.actor, batch.inputs, noise[1])
         actions = self.network.bounds.unscaled(scaled)
         values = self.fixed_critics.values(features, actions).amin(dim=0)
         loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
@@ -61,7 +63,7 @@ class SAC(ActorCriticLearning):
         return loss
 
     def _targets(self, batch: Batch, noise: Noise) -> Tensor:
-        scaled, densities = self._sample(batch.next_inputs, noise[0])
+        scaled, densities = self._sample(self._fixed["actor"], batch.next_inputs, noise[0])
         actions = self.network.bounds.unscaled(scaled)
         next_values = self.target.values(actions, *batch.next_inputs)
         return sac_targets(
@@ -73,8 +75,10 @@ class SAC(ActorCriticLearning):
         fixed, logarithm = self._learning.temperature, self._temperature.logarithm.detach()
         return logarithm.exp() if fixed is None else torch.full_like(logarithm, fixed)
 
-    def _sample(self, inputs: Inputs, noise: Tensor) -> tuple[Tensor, Tensor]:
-        means, deviations = self.network.actor(*inputs).float().chunk(2, dim=1)
+    def _sample(
+        self, actor: nn.Module, inputs: Inputs, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        means, deviations = actor(*inputs).float().chunk(2, dim=1)
         scaled, moving = torch.zeros_like(means), self._moving
         drawn, densities = squashed_sample(
             means[:, moving], deviations[:, moving], noise[:, moving]

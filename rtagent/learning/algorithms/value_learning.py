@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.algorithm import Placeable
+from rtagent.learning.algorithms.algorithm import Placeable, without_gradient
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.precision import computing
@@ -31,11 +31,18 @@ class ValueLearning(Placeable):
         self._support = None if support is None else support.values().to(self.device)
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
+        # Of its own, for its pass may run at the same time as that of the network.
+        self._choosing = without_gradient(self.network) if self._double else None
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        mine = super().networks
+        return mine if self._choosing is None else (*mine, self._choosing)
 
     def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         networks = {"target": self.target}
-        if self._double:
-            networks["successors"] = self.network
+        if self._choosing is not None:
+            networks["successors"] = self._choosing
         passes = {
             kind: self.runner.start(kind, partial(self._successor_pass, network, batch))
             for kind, network in networks.items()
