@@ -198,7 +198,10 @@ def from_json(document: dict[str, Any]) -> Profile:
             raise ValueError(f"no part of a step: {part}")
     profile = Profile(**document | {"parts": parts})
     whole = (*profile.step_us.values(), *profile.split_us.values(), profile.cores)
-    others = profile.handover_us, profile.cast_us_per_mb
+    others = (
+        profile.handover_us, profile.cast_us_per_mb, profile.noise, profile.steps,
+        profile.batch_size,
+    )
     if not (all(map(_is_amount, (*whole, *others))) and all(whole)):
         raise ValueError("no step takes such a time")
     return profile

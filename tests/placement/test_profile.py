@@ -52,6 +52,7 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None
     {"cores": "two"}, {"step_us": ["float32", "bfloat16"]}, {"handover_us": None},
     {"step_us": {"float32": 0.0, "bfloat16": 1.0}}, {"cast_us_per_mb": math.inf},
     {"parts": [to_json(made_profile())["parts"][0] | {"alone_us": [1.0]}]},
+    {"noise": "little"}, {"steps": None}, {"batch_size": "32"},
 ])
 def test_a_file_with_anything_but_times_is_as_good_as_none(
     tmp_path: Path, wrong: dict[str, Any]
