@@ -223,9 +223,11 @@ def _by_name(key: str, value: Any) -> Any:
 
 
 def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:
-    """Set one nested value; the text is TOML where it parses as TOML, else a bare string."""
+    """Set one nested value; the text is TOML where it is one value in TOML, else a bare string."""
     try:
-        value: Any = parse_toml(f"value = {text}")["value"]
+        tables = parse_toml(f"value = {text}")
+        # Further lines may hold further keys: of these nothing would be taken.
+        value: Any = tables["value"] if len(tables) == 1 else text
     except tomllib.TOMLDecodeError:
         value = text
     except ValueError as error:

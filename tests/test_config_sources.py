@@ -90,6 +90,14 @@ def test_values_are_toml_or_words() -> None:
     assert config.service.host == "127.0.0.2"
 
 
+@pytest.mark.parametrize("more", ["env.rate_hz=50", "[env]"])
+def test_a_second_line_is_no_value_of_its_own(more: str) -> None:
+    """It was dropped without a word."""
+    text = f"3\n{more}"
+    assert refusal(f"run.seed={text}").startswith(f"run.seed = {text!r}: ")
+    assert load_config(None, ["env.kwargs.x=[1,\n2]"], {}).env.kwargs == {"x": [1, 2]}
+
+
 def test_a_key_inside_kwargs() -> None:
     assert load_config(None, ["env.kwargs.gravity=1.5"], {}).env.kwargs == {"gravity": 1.5}
     assert load_config(None, (), {"RTAGENT_ENV__KWARGS__GRAVITY": "2"}).env.kwargs == {"gravity": 2}
