@@ -73,7 +73,12 @@ class Arena:
         self.size = -(-size // PAGE) * PAGE
         self.name = name
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
+        try:
+            self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
+        except OSError as error:
+            raise UserError(
+                f"no memory for {name}: {error.strerror}; look at `ulimit -n`"
+            ) from None
         try:
             os.ftruncate(self.descriptor, self.size)
             # If the file shrank, processes that read its end would die of SIGBUS.

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import pickle
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,16 @@ def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int
     assert "replay.capacity" in message
     assert caught.value.__cause__ is None
     assert open_descriptors().items() <= descriptors.items()
+
+
+def test_lack_of_descriptors_is_one_line() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"^no memory for frames: Too many open files; "):
+            Arena("frames", PAGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
