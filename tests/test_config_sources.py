@@ -150,6 +150,12 @@ def test_true_is_no_number(name: str) -> None:
     assert refusal(f"{name}=true") == f"{name} = True: must not be true or false"
 
 
+@pytest.mark.parametrize(("text", "value"), [("", ""), ('"a\\u0000b"', "a\0b")])
+def test_a_name_that_no_file_has_is_refused(text: str, value: str) -> None:
+    said = f"run.state_dir = {value!r}: must name a file or a folder"
+    assert refusal(f"run.state_dir={text}") == said
+
+
 def test_a_value_in_the_place_of_a_section() -> None:
     with pytest.raises(UserError, match=r"^env = 3: expected a section with keys, \[env\]$"):
         load_config({"env": 3}, (), {})

@@ -73,8 +73,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # The shell expands `--out ~/x`, but not `--out=~/x`.
-        self.register("type", Path, lambda text: Path(text).expanduser())
+        self.register("type", Path, _path)
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -99,6 +98,15 @@ class Parser(argparse.ArgumentParser):
                 return
             if name.startswith("--") and not any(each.startswith(name) for each in options):
                 self.error(f"no option {name}{_did_you_mean(name, options)}")
+
+
+def _path(text: str) -> Path:
+    """A path of the command line."""
+    if not text:
+        # It would be the working directory; a script's variable is not set.
+        raise argparse.ArgumentTypeError("must name a file or a folder, and is empty")
+    # The shell expands `--out ~/x`, but not `--out=~/x`.
+    return Path(text).expanduser()
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -16,6 +15,7 @@ from rtagent.config.section import (
     LearnerName,
     LearningAlgorithm,
     LearningOrder,
+    PathName,
     Precision,
     R3Mode,
     Section,
@@ -121,7 +121,7 @@ class LearningConfig(Section):
     """ppo, a2c: what a unit of the policy's entropy counts in the loss."""
     learning_starts: int = Field(1000, ge=1)
     """Ticks in the replay before the first update."""
-    demonstrations: Path | None = None
+    demonstrations: PathName | None = None
     """A file recorded with `rtagent rom record`, or a folder of them, that an empty replay starts
     with; a saved replay that is restored goes before it."""
     demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rtagent.config.section import MOST_DISK_MB, MOST_PROCESSES, MOST_SEED, Host, Section
+from rtagent.config.section import MOST_DISK_MB, MOST_PROCESSES, MOST_SEED, Host, PathName, Section
 
 
 class ServiceConfig(Section):
@@ -19,10 +19,10 @@ class ServiceConfig(Section):
     """Port to bind; 0 takes a free one."""
     insecure: bool = False
     """Allow a bind to an address other than loopback without TLS."""
-    certificate: Path | None = None
+    certificate: PathName | None = None
     """PEM file with a certificate and its chain: the service then speaks TLS alone. It is read
     again when the service is restarted."""
-    private_key: Path | None = None
+    private_key: PathName | None = None
     """PEM file with the certificate's key, without a passphrase. If it is not set, the key is in
     the certificate's file."""
     allowed_hosts: list[Host] = Field(
@@ -37,7 +37,7 @@ class RunConfig(Section):
 
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of everything that is random."""
-    state_dir: Path = Path("~/.local/state/rtagent")
+    state_dir: PathName = Path("~/.local/state/rtagent")
     """Token, checkpoints, events of this daemon."""
     checkpoint_every_s: float = Field(120.0, ge=1.0)
     """Seconds between two checkpoints; one more is made on stop."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 GAME_BOY_HZ = 59.7275
 MAX_INFERENCE_PROCESSES = 256
@@ -36,6 +44,17 @@ Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-
 LearnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
+
+
+def _names_a_path(value: Any) -> Any:
+    if value == "" or "\0" in str(value):
+        raise ValueError("must name a file or a folder")
+    return value
+
+
+PathName = Annotated[Path, BeforeValidator(_names_a_path)]
+"""Not an empty one, as an unset variable of a script is: as a path that is the working directory.
+"""
 
 
 def live(in_force: str) -> dict[str, Any]:

@@ -27,6 +27,8 @@ REFUSED = [
     ("serve --set inference.processes=0", "inference.processes = 0"),
     ("serve --set env.rate_hz=0", "env.rate_hz = 0"),
     ("serve --config /nowhere/rtagent.toml", "/nowhere/rtagent.toml"),
+    *((f"{command} ''", "must name a file or a folder, and is empty")
+      for command in ("serve --state-dir", "status --state-dir", "serve --config", "evaluate")),
     ("status", NONE_RUNS),
     ("set inference.processes=3", NONE_RUNS),
     ("events --follow", NONE_RUNS),
