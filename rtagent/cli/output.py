@@ -108,12 +108,19 @@ def own_stdout() -> Iterator[None]:
         os.close(kept)
 
 
+class _Console(Console):
+    """Leaves a closed pipe to `main`, as `print` does: Rich would end the program with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """The console for tables, made anew each time, for tests replace `sys.stdout`.
 
     A terminal gets lines that fit it, a file or a pipe whole lines.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = _Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = UNFOLDED
     return console
@@ -121,7 +128,7 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     """The console for progress."""
-    return Console(stderr=True, highlight=False)
+    return _Console(stderr=True, highlight=False)
 
 
 @contextmanager
