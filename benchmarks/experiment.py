@@ -50,6 +50,7 @@ CHECKOUT = Path(rtagent.__file__).parents[1]
 CODE = ("rtagent", "benchmarks", "service", "examples")
 """What trials run. Not the whole checkout: results may be written into it."""
 QUICK_SEEDS = 3
+INTERRUPT = (signal.SIGINT,)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,12 @@ def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
     with ProcessPoolExecutor(
         min(at_once, len(calls)), context, initializer=_prepare, initargs=(os.getpid(),)
     ) as pool:
-        names = {pool.submit(_call, call): name for name, call in calls.items()}
+        # Ctrl-C reaches all; the parent decides. A process begins without hearing it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+        try:
+            names = {pool.submit(_call, call): name for name, call in calls.items()}
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
         try:
             for future in as_completed(names):
                 error = future.exception()
@@ -197,7 +203,8 @@ def describe(trial: Mapping[str, Any]) -> str:
 
 def _prepare(parent: int) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
     signal.signal(signal.SIGTERM, _end)
 
 

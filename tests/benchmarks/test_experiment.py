@@ -7,11 +7,13 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +374,19 @@ def test_after_an_interruption_no_call_that_waits_is_begun(tmp_path: Path) -> No
     assert {path.name for path in tmp_path.iterdir()} == {
         "first", "first.ended", "second", "second.ended",
     }
+
+
+@pytest.mark.process
+def test_ctrl_c_at_a_terminal_does_not_end_a_process_that_begins(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with a traceback of Python's, above what the command says."""
+    start = util.spawnv_passfds
+
+    def interrupted(*command: Any) -> int:
+        process = start(*command)
+        os.kill(process, signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(util, "spawnv_passfds", interrupted)
+    assert list(engine.outcomes({"call": partial(max, 1, 2)}, at_once=1)) == [("call", 2)]
