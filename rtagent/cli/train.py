@@ -148,6 +148,9 @@ def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
         with suppress(TimeoutError):
             runtime.wait_ready(POLL_S)
             return
+        if runtime.world is None:
+            # Environment and network are being tried out, which has a limit of its own.
+            deadline = clock.now() + BOOT_S
         failure = failure_in(runtime.status())
         if failure is None and clock.now() > deadline:
             failure = f"the agent does not act after {BOOT_S:g} s"

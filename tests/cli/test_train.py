@@ -233,6 +233,24 @@ def test_an_agent_that_never_acts(run: Run, runtime: FakeRuntime) -> None:
     assert "the agent does not act after 120 s" in run("train", "--seconds", "3").err
 
 
+def test_what_is_tried_out_before_the_processes_begin_has_a_limit_of_its_own(
+    run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that was downloaded for longer than two minutes was never trained."""
+    built = FakeRuntime.world.fget
+    assert built is not None
+    wait, start = runtime.wait_ready, runtime.clock.now()
+    world = property(lambda fake: built(fake) if fake.clock.now() >= start + 500 else None)
+    monkeypatch.setattr(FakeRuntime, "world", world)
+
+    def wait_ready(timeout: float) -> None:
+        runtime.ready = runtime.clock.now() >= start + 600
+        wait(timeout)
+
+    runtime.wait_ready = wait_ready  # type: ignore[method-assign]
+    assert run("train", "--seconds", "3").code == 0
+
+
 def test_an_agent_that_fails_before_it_acts(run: Run, runtime: FakeRuntime) -> None:
     runtime.ready = False
     learner_failed(runtime)
