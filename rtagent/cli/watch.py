@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
         # On the alternate screen: however it ends, the terminal is as it was.
         screen = Live(frame, console=console, screen=True, auto_refresh=False)
         with suppress(KeyboardInterrupt), interrupted_by_stop_signals(), screen as live:
-            while True:
+            # Not for ever, for a terminal can go without a SIGHUP to this process.
+            while console.is_terminal:
                 sleep(args.interval)
                 live.update(watcher.look(), refresh=True)
     return 0

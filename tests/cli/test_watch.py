@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -88,6 +89,27 @@ def test_live_until_a_signal_ends_it(
     assert "\x1b[?1049h" in looks[0], "the alternate screen"
     assert "\x1b[?1049l" in out.getvalue(), "the terminal as it was"
     assert "\x1b[?25h" in out.getvalue(), "and its cursor"
+
+
+@pytest.mark.usefixtures("service")
+def test_it_ends_when_its_terminal_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a SIGHUP it went on asking the daemon, and nobody saw the answers."""
+    controller, terminal = os.openpty()
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            os.close(controller)
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(watch, "sleep", sleep)
+    with open(terminal, "w") as file:
+        console = Console(file=file, width=80, height=24, _environ={"TERM": "xterm"})
+        monkeypatch.setattr(watch, "stdout", lambda: console)
+        assert run("watch").code == 0
+    assert len(waits) == 1
 
 
 def test_returns_of_episodes_that_end_while_it_watches(monkeypatch: pytest.MonkeyPatch) -> None:
