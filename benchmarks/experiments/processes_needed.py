@@ -92,11 +92,11 @@ def run(how: str, what: str, mode: str, seed: int, **more: Any) -> dict[str, Any
     return {"needed": simulated_processes(ticks, SPREAD, mode, seed), "formula": formula}
 
 
-def smallest(enough: Callable[[int], bool], least: int, most: int) -> int | None:
-    """The smallest number that is enough, if any up to `most` is and every larger one is, too."""
+def smallest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 1 that is enough, if any up to `most` is and every larger one is."""
     if not enough(most):
         return None
-    low, high = least - 1, most
+    low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -113,7 +113,7 @@ def simulated_processes(ticks: float, spread: float, mode: str, seed: int) -> in
         figures = simulate(config, np.random.default_rng(seed)).figures()
         return (figures["strict_inaction_fraction"] or 0.0) <= LIMIT
 
-    return smallest(enough, 1, math.ceil(1.5 * ticks) + 4)
+    return smallest(enough, math.ceil(1.5 * ticks) + 4)
 
 
 def simulated_learners(ticks: float, spread: float, seed: int, updates: int = 20_000) -> int | None:
@@ -134,7 +134,7 @@ def simulated_learners(ticks: float, spread: float, seed: int, updates: int = 20
                 middle = newest
         return updates / 2 / (newest - middle) >= 1.0 - LIMIT
 
-    return smallest(enough, 1, math.ceil(1.5 * ticks) + 4)
+    return smallest(enough, math.ceil(1.5 * ticks) + 4)
 
 
 def _injected(ticks: float, formula: int, seconds: float) -> int | None:

@@ -47,10 +47,10 @@ def bytes_in(path: Path) -> int:
     return 0
 
 
-def newest_first(folder: Path, pattern: str) -> list[Path]:
+def newest_first(folder: Path) -> list[Path]:
     """Files and folders by the time of their last change; none if the folder is missing."""
     found = []
-    for path in folder.glob(pattern):
+    for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             found.append((path.lstat().st_mtime_ns, path))
     return [path for _, path in sorted(found, reverse=True)]
@@ -63,6 +63,6 @@ def run_folders(folder: Path) -> list[Path]:
         folder: `runs` of a state directory.
     """
     return [
-        path for path in newest_first(folder, "*")
+        path for path in newest_first(folder)
         if _RUN.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
     ]

@@ -152,10 +152,10 @@ class _Program:
     def _at_least(self, lower: float, terms: dict[int, float], upper: float = np.inf) -> None:
         self._rows.append((lower, upper, terms))
 
-    def _time(self, task: int, factor: float) -> dict[int, float]:
-        """factor * sum_u x_iu t_iu."""
+    def _less_time(self, task: int) -> dict[int, float]:
+        """-sum_u x_iu t_iu."""
         return {
-            column: factor * self._problem.time_us(task, unit) / self._scale
+            column: -self._problem.time_us(task, unit) / self._scale
             for unit, column in self._runs[task].items()
         }
 
@@ -167,7 +167,7 @@ class _Program:
         for number, task in enumerate(problem.tasks):
             runs = self._runs[number]
             self._at_least(1.0, dict.fromkeys(runs.values(), 1.0), 1.0)
-            ends = {self._length: 1.0, self._starts[number]: -1.0} | self._time(number, -1.0)
+            ends = {self._length: 1.0, self._starts[number]: -1.0} | self._less_time(number)
             self._at_least(0.0, ends)
             for tie, part in (
                 (task.processor_of, "processor"), (task.precision_of, "precision"),
@@ -203,7 +203,7 @@ class _Program:
                 transfer = self._transfer(before, after)
                 if transfer is not None:
                     terms[transfer] = -1.0
-                self._at_least(0.0, terms | self._time(before, -1.0))
+                self._at_least(0.0, terms | self._less_time(before))
 
     def _transfer(self, before: int, after: int) -> int | None:
         """A column for the transfer between two tasks; None if it takes no time in any case."""
@@ -244,7 +244,7 @@ class _Program:
                     (*self._on(first, processor), *self._on(second, processor)), -1.0
                 )
                 for i, j, sign, bound in ((first, second, -1.0, -3.0), (second, first, 1.0, -2.0)):
-                    terms = self._time(i, -1.0)
+                    terms = self._less_time(i)
                     for column in together:
                         terms[column] = terms.get(column, 0.0) - 1.0
                     terms |= {self._starts[j]: 1.0, self._starts[i]: -1.0, order: sign}

@@ -22,8 +22,8 @@ def event(number: int, kind: str = "restarted", **details: Any) -> dict[str, Any
             "uptime_s": float(number), "kind": kind, "source": "inference 0", **details}
 
 
-def history(newest: int, oldest: int = 1) -> list[dict[str, Any]]:
-    return [event(number) for number in range(newest, oldest - 1, -1)]
+def history(newest: int) -> list[dict[str, Any]]:
+    return [event(number) for number in range(newest, 0, -1)]
 
 
 Script = Callable[..., None]

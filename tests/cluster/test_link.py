@@ -9,12 +9,10 @@ import pytest
 from rtagent.cluster.link import Direction, Emulation
 
 
-def arrivals(direction: Direction, until: float, step: float = 0.001) -> list[tuple[float, str]]:
+def arrivals(direction: Direction, until: float) -> list[tuple[float, str]]:
     """What arrives, and when."""
-    found = []
-    for index in range(round(until / step) + 1):
-        found += [(index * step, message) for message in direction.arrived(index * step)]
-    return found
+    times = [index / 1000 for index in range(round(until * 1000) + 1)]
+    return [(at, message) for at in times for message in direction.arrived(at)]
 
 
 def test_without_emulation_messages_arrive_at_once() -> None:

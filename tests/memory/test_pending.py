@@ -39,8 +39,8 @@ class Memory:
         self.ledger = Ledger.private(blueprint, CAPACITY)
         self.slots = ActionSlots.private(blueprint)
 
-    def execute(self, tick: int, action: Any, pending: Any = None, flags: int = 0) -> None:
-        write_row(self.ledger, tick, flags=flags, action=action, pending=pending)
+    def execute(self, tick: int, action: Any, pending: Any = None) -> None:
+        write_row(self.ledger, tick, action=action, pending=pending)
 
     def promise(self, tick: int, frame: int, worker: int, action: Any, pending: Any = None) -> None:
         self.slots.deposit(Deposited(worker, frame, tick, action, 1, 1.0, pending=pending))

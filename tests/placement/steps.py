@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from rtagent.placement.profile import Part, Profile
 
-LAYERS = ("conv", "hidden", "values")
+HEAD = "values"
+LAYERS = ("conv", "hidden", HEAD)
 ACTOR = ("actor", "critic")
 
 
 def made_profile(
-    layers: tuple[str, ...] = LAYERS, *, cores: int = 2, head: str = "values", double: bool = False,
-    bfloat16: float = 0.5, beside: float = 1.0, us: float = 1000.0,
+    layers: tuple[str, ...] = LAYERS, *, cores: int = 2, double: bool = False,
+    bfloat16: float = 0.5, beside: float = 1.0,
 ) -> Profile:
     """A step of DQN; every layer's parts take as long in float32, all others and the head 100 us.
 
@@ -20,8 +21,8 @@ def made_profile(
     """
 
     def part(layer: str, kind: str) -> Part:
-        times = {"float32": us if layer and layer != head else 100.0}
-        if layer != head:
+        times = {"float32": 1000.0 if layer and layer != HEAD else 100.0}
+        if layer != HEAD:
             times["bfloat16"] = bfloat16 * times["float32"] if layer else 100.0
         return Part(layer, kind, times, {each: beside * time for each, time in times.items()})
 
@@ -44,10 +45,10 @@ def made_profile(
     )
 
 
-def made_actor_critic(*, beside: float = 1.0, split: float = 1.0) -> Profile:
+def made_actor_critic(*, beside: float = 1.0) -> Profile:
     """A step of DDPG with a layer each, in float32; every part takes 100 us.
 
-    Beside a busy core it takes its multiple, and layers that are split make a step so much longer.
+    Beside a busy core it takes its multiple.
     """
     order: list[tuple[str, str, tuple[int, ...]]] = [
         ("", "takeover", ()), ("critic", "forward", (0,)),
@@ -63,7 +64,7 @@ def made_actor_critic(*, beside: float = 1.0, split: float = 1.0) -> Profile:
     )
     step_us = 100.0 * len(parts)
     return Profile(
-        "two networks", "ddpg", 32, 2, parts, {"float32": step_us}, {"float32": split * step_us},
+        "two networks", "ddpg", 32, 2, parts, {"float32": step_us}, {"float32": step_us},
         0.01, 10, handover_us=5.0,
     )
 

@@ -155,11 +155,11 @@ def in_world(code: str) -> Callable[[Victim], object]:
     return lambda victim: victim.inject("environment", code)
 
 
-def error_is_shown(name: str, text: str) -> Callable[[Victim], object]:
-    """The status shows why a process died, shortened."""
+def error_is_shown(text: str) -> Callable[[Victim], object]:
+    """The status shows why the environment died, shortened."""
 
     def holds(victim: Victim) -> None:
-        error = victim.role(name)["last_error"]
+        error = victim.role("environment")["last_error"]
         assert text in error
         assert len(error) < 12_000
 
@@ -258,7 +258,7 @@ ROWS = [
     Row(
         "an error of 2 MB in 200,000 lines that are no text",
         in_world(r"raise ValueError('\n\ud800\x00\x1b[31m' * 200_000 + 'x' * 600_000)"),
-        frozenset({"environment"}), error_is_shown("environment", "Traceback"),
+        frozenset({"environment"}), error_is_shown("Traceback"),
     ),
     Row(
         "60 events of 11 kB",
@@ -328,7 +328,7 @@ ROWS = [
     Row(
         "a world that raises while the fork server is stopped",
         lambda victim: (stopped("fork server")(victim), victim.inject("environment", "1 / 0")),
-        frozenset({"environment"}), error_is_shown("environment", "ZeroDivisionError"),
+        frozenset({"environment"}), error_is_shown("ZeroDivisionError"),
     ),
 ]
 

@@ -13,12 +13,12 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 from tests.staggering.begun import TICK, begun, fresh
 
 
-def asked_for(algorithm: str, count: int) -> list[Any]:
-    """The instructions where an inference and an update take five ticks each."""
+def asked_for(algorithm: str) -> list[Any]:
+    """The first six instructions where an inference and an update take five ticks each."""
     run = begun(ALGORITHMS[algorithm], 0, fresh(algorithm))
     newest, asked = 50, []
     instruction: Any = run.send(Moment(newest * TICK, newest))
-    for _ in range(count):
+    for _ in range(6):
         asked.append(instruction)
         if isinstance(instruction, Infer):
             seen = newest if instruction.frame is None else instruction.frame
@@ -46,13 +46,13 @@ def test_a_frame_is_acted_on_once_however_late_the_next_one_is(algorithm: str) -
 
 
 def test_first_the_action_then_the_update() -> None:
-    assert asked_for("sequential-infer-learn", 6) == [
+    assert asked_for("sequential-infer-learn") == [
         Infer(None), Deposit(56, 50), Learn(), Infer(None), Deposit(66, 60), Learn(),
     ]
 
 
 def test_first_the_update_then_the_action_on_the_frame_seen_before() -> None:
-    assert asked_for("sequential-learn-infer", 6) == [
+    assert asked_for("sequential-learn-infer") == [
         Learn(), Infer(50), Deposit(61, 50), Learn(), Infer(60), Deposit(71, 60),
     ]
 

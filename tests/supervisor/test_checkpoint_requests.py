@@ -16,10 +16,9 @@ HANDLES: Any = None
 
 
 def requests(
-    busy: bool = False, outcome: dict[str, Any] | None = None,
-    learners: tuple[State, ...] = (State.RUNNING,),
+    outcome: dict[str, Any] | None = None, learners: tuple[State, ...] = (State.RUNNING,)
 ) -> CheckpointRequests:
-    saving: Any = SimpleNamespace(busy=busy, outcome=outcome, start_save=lambda handles: None)
+    saving: Any = SimpleNamespace(busy=False, outcome=outcome, start_save=lambda handles: None)
     found = [
         Child("learner", index, lambda pipe: None, state, last_error="killed by SIGKILL")
         for index, state in enumerate(learners)

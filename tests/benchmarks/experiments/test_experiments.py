@@ -76,8 +76,8 @@ def test_settings_of_the_shell_change_no_trial_of_long_haul(
 
 def test_the_smallest_number_that_is_enough() -> None:
     for least_enough in range(1, 9):
-        assert processes_needed.smallest(lambda n, k=least_enough: n >= k, 1, 8) == least_enough
-    assert processes_needed.smallest(lambda n: False, 1, 8) is None
+        assert processes_needed.smallest(lambda n, k=least_enough: n >= k, 8) == least_enough
+    assert processes_needed.smallest(lambda n: False, 8) is None
 
 
 @pytest.mark.parametrize("ticks", [0.5, 1.0, 3.7, 12.4])

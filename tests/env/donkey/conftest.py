@@ -77,9 +77,9 @@ def loaded(sock):
 
 
 @contextmanager
-def driver(simulator, scene="generated_track"):
+def driver(simulator):
     """A public client in a scene."""
-    client = PublicClient(simulator.at, scene)
+    client = PublicClient(simulator.at)
     try:
         client.wait_loaded()
         yield client
@@ -144,11 +144,11 @@ def make():
         env.close()
 
 
-def drive_while(env, condition, action=COAST, timeout=120.0):
+def drive_while(env, condition):
     """Step while a condition on `info` holds; the results of all steps."""
     given, began = [], time.monotonic()
     while True:
-        given.append(env.step(action))
+        given.append(env.step(COAST))
         if not condition(given[-1][4]):
             return given
-        assert time.monotonic() < began + timeout, given[-1][4]
+        assert time.monotonic() < began + 120.0, given[-1][4]

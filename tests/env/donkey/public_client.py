@@ -35,10 +35,10 @@ class PublicClient:
         aborted: the simulator has closed the connection.
     """
 
-    def __init__(self, address, scene="generated_track", camera=CAMERA):
+    def __init__(self, address, scene="generated_track"):
         self.heard, self.telemetry, self.frames, self.aborted = [], None, 0, False
         self.loaded = threading.Event()
-        self._scene, self._camera = scene, camera
+        self._scene = scene
         self._go_on = True
         self._sock = socket.create_connection(address, timeout=ANSWER_S)
         self._sock.settimeout(0.05)
@@ -109,8 +109,8 @@ class PublicClient:
                 self.control(0.0, 0.0, 1.0)
             self.send("car_config", body_style="donkey", body_r=128, body_g=128, body_b=128,
                       car_name="me", font_size=100)
-            self.send("cam_config", **self._camera)
-            self.send("cam_config_b", **{**self._camera, "img_w": 32, "img_h": 24})
+            self.send("cam_config", **CAMERA)
+            self.send("cam_config_b", **{**CAMERA, "img_w": 32, "img_h": 24})
             self.send("lidar_config", deg_per_sweep_inc=2, deg_ang_down=0, deg_ang_delta=-1,
                       num_sweeps_levels=1, max_range=50.0, noise=0.4, offset_x=0.0, offset_y=0.5,
                       offset_z=0.5, rot_x=0.0)
