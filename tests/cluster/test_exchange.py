@@ -30,7 +30,8 @@ def test_a_new_session_measures_the_link_anew() -> None:
     assert exchange.in_flight.limit == LEAST
 
 
-@pytest.mark.parametrize("seed", range(6))
+# In the first the call `begin` is lost, in the second `join` and `snapshot`, in both the others.
+@pytest.mark.parametrize("seed", [0, 4])
 def test_over_a_lossy_link_it_begins_learns_and_sends_its_state(seed: int) -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=0.02, loss=0.3), seed=seed)
     exchange = scene.exchanges[0]
