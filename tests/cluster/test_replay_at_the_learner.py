@@ -70,7 +70,7 @@ def check_nothing_is_missing(
 def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int]) -> None:
     world = baseline(capacity=4096)
     scene = Scene(world, emulation=link)
-    scene.run(10.0)
+    scene.run(5.0)
     # Less than a call's worth stays behind while nothing is learned.
     world.play(TICKS_PER_CALL)
     # A call that the link loses is sent again after its round trip.
@@ -90,7 +90,7 @@ def test_ticks_that_the_ring_lost_before_they_were_sent_are_counted(arrived: lis
     scene.remotes[0].broken = RuntimeError("cut")
     scene.run(5.0, ticks=2)
     scene.remotes[0].broken = None
-    scene.run(12.0)
+    scene.run(7.0)
     counts = world.node.counts
     assert counts.lost > 256
     assert scene.exchanges[0].connected
@@ -194,7 +194,7 @@ def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
 def test_nodes_of_both_kinds_feed_one_learner() -> None:
     first, second = baseline(name="a", capacity=4096), Edge(name="b")
     scene = Scene(first, second)
-    scene.run(5.0)
+    scene.run(2.0)
     learned = {node["id"]: node["learned"] for node in scene.learner.status()["nodes"]}
     assert learned["a"] > 0
     assert learned["b"] > 0
