@@ -106,6 +106,7 @@ def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
     assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_weights_that_take_long_to_leave_are_older() -> None:
     size = Scene(Edge()).edges[0].blueprint.learned_parameters * 4
     scene = Scene(Edge(), emulation=Emulation(bits_per_s=8 * size / 2))
@@ -156,6 +157,7 @@ def test_batches_that_take_little_time_travel_several_in_a_call(
         assert applied == list(range(shares))
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtagent.cluster.in_flight.MOST_BYTES", 2500)
     world = Edge()
@@ -178,6 +180,7 @@ def test_frames_that_the_learner_has_are_not_sent() -> None:
     assert others.cache_hits / others.frames > 0.8
 
 
+@pytest.mark.usefixtures("no_gradients")
 def test_two_nodes_share_a_batch_by_what_they_generate() -> None:
     quick, slow = Edge(name="quick"), Edge(name="slow", capacity=300)
     scene = Scene(quick, slow)
