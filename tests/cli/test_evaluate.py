@@ -164,7 +164,7 @@ def test_the_seed_is_that_of_the_live_world_too(
 
 
 def test_a_policy_that_is_told_what_is_pending_wants_the_live_world(
-    run: Run, refused: Refused, tmp_path: Path
+    refused: Refused, tmp_path: Path
 ) -> None:
     path = leave_checkpoint(tmp_path, "env.id=CartPole-v1", "env.pending_actions=3")
     assert "evaluate it with --live" in refused("evaluate", str(path))

@@ -44,9 +44,7 @@ def record(run: Run, settings: str, tmp_path: Path) -> Record:
     return recorded
 
 
-def test_a_script_leaves_a_state_and_a_demonstration(
-    record: Record, run: Run, tmp_path: Path
-) -> None:
+def test_a_script_leaves_a_state_and_a_demonstration(record: Record, tmp_path: Path) -> None:
     states, file = tmp_path / "new" / "states", tmp_path / "a.demo"
     options = ("--states", str(states), "--demonstration", str(file))
     done = record(str(ROM), *options)

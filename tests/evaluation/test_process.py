@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -288,7 +287,7 @@ def test_stopped_in_the_middle_nothing_is_reported() -> None:
     assert context.record.evaluations == 0
 
 
-def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:
+def test_the_whole_process_with_a_real_network() -> None:
     settings = {"env": {"id": "CartPole-v1"}, "run": {"seed": 5}}
     settings["learning"] = {"evaluation_every_s": 1.0, "evaluation_episodes": 3, "dueling": True}
     config = parse_config(settings)

@@ -51,7 +51,7 @@ def test_it_knows_the_whole_replay_before_it_takes_turns(
 
 
 def test_a_placed_learner_learns_the_same(
-    start: Start, make_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = ("layers.0", "layers.2", "values")
     profile = made_profile(layers, bfloat16=3.0)

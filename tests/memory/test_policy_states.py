@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +86,7 @@ def test_what_an_inference_began_with_is_known_for_a_while(states: PolicyStates)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_a_process_killed_while_it_writes_hurts_nobody(
-    states: PolicyStates, steps: int, monkeypatch: Any
-) -> None:
+def test_a_process_killed_while_it_writes_hurts_nobody(states: PolicyStates, steps: int) -> None:
     keep(states, 1, 3)
     for frame in range(20, 20 + ENTRIES):
         keep(states, 0, frame)

@@ -179,7 +179,7 @@ def test_many_are_inserted_and_removed_in_pieces(
 
 @pytest.mark.process
 def test_a_change_that_fails_lets_go_of_both_locks(
-    priorities: Priorities, memory: memoryview, lock: RobustLock, forked: Forked
+    priorities: Priorities, lock: RobustLock, forked: Forked
 ) -> None:
     priorities.advance(frames(3, 4), 0)
     with pytest.raises(ValueError, match="broadcast"):

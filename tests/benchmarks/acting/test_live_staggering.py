@@ -20,9 +20,7 @@ def test_an_unknown_case_is_refused(
     assert "unknown: 'thrity'; known are adaptive," in capsys.readouterr().err
 
 
-def test_all_cases_are_measured_by_default(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_cases_are_measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
     monkeypatch.setattr(live_staggering, "measure", lambda case, quick: measured.append(case) or {})

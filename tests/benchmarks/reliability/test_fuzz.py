@@ -56,9 +56,7 @@ def test_an_example_is_named_by_its_number() -> None:
         assert make(Random("0/x/5")) == make(Random("0/x/5")) != make(Random("0/x/6"))
 
 
-def test_what_a_reader_stumbles_over_is_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_reader_stumbles_over_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     @contextlib.contextmanager
     def broken(folder: Path):  # type: ignore[no-untyped-def]
         yield lambda random: random.random(), partial(each, lambda value: {}["nothing"])

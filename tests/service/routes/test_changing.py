@@ -296,7 +296,7 @@ def test_a_change_of_the_configuration_is_refused_whole(
     assert backend.commands == []
 
 
-def test_a_decision_is_described_in_full(client: TestClient, backend: Any) -> None:
+def test_a_decision_is_described_in_full(client: TestClient) -> None:
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     decision = Decision(kind=KINDS.index("met"), mode=MODES.index("step")).describe()
     assert set(schemas["Decision"]["properties"]) == set(decision)
