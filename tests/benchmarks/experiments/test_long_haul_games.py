@@ -56,8 +56,8 @@ def test_pictures_are_learned_from_as_the_game_shows_them(
     # Processors without bfloat16 take ten times as long for it.
     exact = (*SETTINGS[world], "learning.precision=float32")
     monkeypatch.setitem(SETTINGS, world, exact)
-    # No episode of Starfall is as short as this replay's share of eight actors.
-    trial = Trial(setup_of(world, architecture=architecture, capacity=1024))
+    # No episode of Starfall is as short as this replay's share of two actors.
+    trial = Trial(setup_of(world, architecture=architecture, actors=2, capacity=256))
     began: list[int] = []
     learn = trial._learn
 
@@ -68,12 +68,12 @@ def test_pictures_are_learned_from_as_the_game_shows_them(
     trial._learn = noting  # type: ignore[method-assign]
     course = trial.run()
     # Learning begins with a full replay.
-    assert began[0] >= 1024
+    assert began[0] >= 256
     assert course.loss.shape == (1, BATCHES)
     assert np.isfinite([course.loss, course.sampled]).all()
     assert (course.transferred > 0).all()
     ring = trial._frames
-    assert (ring.frames.shape, ring.frames.dtype, ring.stack) == ((1024, 84, 84), np.uint8, 4)
+    assert (ring.frames.shape, ring.frames.dtype, ring.stack) == ((256, 84, 84), np.uint8, 4)
     for actor in trial._actors:
         seen = actor.observation(4)
         assert seen.shape == (4, 84, 84)
