@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.experiments import long_haul_trial
 from benchmarks.experiments.long_haul import PAPER, STANDARD, progress, ratios, run
 from benchmarks.experiments.long_haul_trial import BATCHES, Course, Trial
 from benchmarks.results import Results
@@ -114,7 +115,8 @@ def test_a_long_trial_tells_its_epochs_once_a_minute(capsys: pytest.CaptureFixtu
     )
 
 
-def test_a_trial_tells_each_epoch_that_has_ended() -> None:
+def test_a_trial_tells_each_epoch_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_haul_trial, "BATCHES", 2)
     told: list[int] = []
     Trial(SHORT._replace(epochs=2, actors=1)).run(told.append)
     assert told == [1, 2]
