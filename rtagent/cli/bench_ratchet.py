@@ -4,8 +4,8 @@
 run, because only these mean the same on another machine.
 
 The noise of a figure is the range of three runs, and a fourth is beyond that by chance, one time in
-eight on one side. So a figure that seems lost is measured again: it is lost if it is in each of
-three runs.
+eight on one side. So a figure that seems lost is measured twice more: it is lost if the median of
+the three runs is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rtagent.cli.output import known, plain_table, print_json, stdout
 from rtagent.errors import UserError
 
 ROUNDS = 3
-"""Runs of which `--write` takes the median; a figure is lost if it has fallen in each of them."""
+"""Runs of which the median is taken: by `--write`, and before a figure is called lost."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
     """Measure, compare and print; with `--write`, commit what was measured.
 
     Returns:
-        1 if a figure has fallen by more than its noise in each run, else 0.
+        1 if a figure has fallen by more than its noise, else 0.
 
     Raises:
         UserError: there is no record of that benchmark, or nothing to write.
@@ -101,11 +101,11 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
         raise UserError(f"bench --check {name}: the ratchet has no figure of it; it has {names}")
     load = round(os.getloadavg()[0], 1)
     if not args.write:
-        values = _best_of(chosen, measure)
+        values = _settled(chosen, measure)
         _show(chosen, values, as_json=args.json)
         return int(not all(map(Record.holds, chosen, values)))
     rounds = [_values_of(chosen, measure) for _ in range(ROUNDS)]
-    medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
+    medians = [_median(values) for values in zip(*rounds, strict=True)]
     _show(chosen, medians, as_json=args.json)
     if math.isnan(sum(map(sum, rounds))):
         raise UserError("bench --write: a figure is unknown, so nothing is written")
@@ -117,19 +117,22 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
     return 0
 
 
-def _best_of(records: Sequence[Record], measure: Measure) -> list[float]:
-    """The figures of the first run; of those that do not hold, a later run in which they do."""
-    values = _values_of(records, measure)
+def _settled(records: Sequence[Record], measure: Measure) -> list[float]:
+    """The figures of one run; of those that do not hold in it, the medians of three."""
+    runs = {
+        each.figure: [now]
+        for each, now in zip(records, _values_of(records, measure), strict=True)
+    }
+    lost = [each for each in records if not each.holds(*runs[each.figure])]
     for _ in range(ROUNDS - 1):
-        lost = [each for each, now in zip(records, values, strict=True) if not each.holds(now)]
-        again = {
-            each.figure: now
-            for each, now in zip(lost, _values_of(lost, measure), strict=True) if each.holds(now)
-        }
-        values = [
-            again.get(each.figure, now) for each, now in zip(records, values, strict=True)
-        ]
-    return values
+        for each, now in zip(lost, _values_of(lost, measure), strict=True):
+            runs[each.figure].append(now)
+    return [_median(values) for values in runs.values()]
+
+
+def _median(values: Sequence[float]) -> float:
+    """The median; unknown if one of the values is."""
+    return math.nan if any(map(math.isnan, values)) else statistics.median(values)
 
 
 def _values_of(records: Sequence[Record], measure: Measure) -> list[float]:
