@@ -56,11 +56,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         # On the alternate screen: however it ends, the terminal is as it was.
         screen = Live(frame, console=console, screen=True, auto_refresh=False)
-        with suppress(KeyboardInterrupt), interrupted_by_stop_signals(), screen as live:
-            # Not for ever, for a terminal can go without a SIGHUP to this process.
-            while console.is_terminal:
-                sleep(args.interval)
-                live.update(watcher.look(), refresh=True)
+        try:
+            with suppress(KeyboardInterrupt), interrupted_by_stop_signals(), screen as live:
+                # Not for ever, for a terminal can go without a SIGHUP to this process.
+                while console.is_terminal:
+                    sleep(args.interval)
+                    live.update(watcher.look(), refresh=True)
+        except OSError:
+            # What shows or ends the picture is written to a terminal that is gone.
+            if console.is_terminal:
+                raise
     return 0
 
 

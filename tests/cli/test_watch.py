@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
-import os
 import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -91,24 +91,39 @@ def test_live_until_a_signal_ends_it(
     assert "\x1b[?25h" in out.getvalue(), "and its cursor"
 
 
+class Terminal(io.StringIO):
+    """One that can go away; what is written then fails, as far as a program notices."""
+
+    gone, fails = False, False
+
+    def isatty(self) -> bool:
+        return not self.gone
+
+    def flush(self) -> None:
+        if self.gone and self.fails:
+            raise OSError(errno.EIO, "Input/output error")
+
+
 @pytest.mark.usefixtures("service")
-def test_it_ends_when_its_terminal_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_ends_when_its_terminal_is_gone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     """Without a SIGHUP it went on asking the daemon, and nobody saw the answers."""
-    controller, terminal = os.openpty()
+    terminal = Terminal()
+    terminal.fails = fails
     waits = []
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
-        if len(waits) == 1:
-            os.close(controller)
-        else:
+        if len(waits) > 1:
             signal.raise_signal(signal.SIGINT)
+        terminal.gone = True
 
     monkeypatch.setattr(watch, "sleep", sleep)
-    with open(terminal, "w") as file:
-        console = Console(file=file, width=80, height=24, _environ={"TERM": "xterm"})
-        monkeypatch.setattr(watch, "stdout", lambda: console)
-        assert run("watch").code == 0
+    console = Console(file=terminal, width=80, height=24, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(watch, "stdout", lambda: console)
+    assert run("watch").code == 0
     assert len(waits) == 1
 
 
