@@ -7,7 +7,7 @@ import json
 import os
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
@@ -182,13 +182,31 @@ def _token(folder: Path) -> str:
     return token
 
 
+class _Document(dict[str, Any]):
+    """The answer of `url`. The address in a daemon's note may be another server's by now."""
+
+    url: httpx.URL
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _foreign(self.url, name)
+
+
+def _foreign(url: httpx.URL, lacks: str) -> UserError:
+    return UserError(
+        f"the answer of {url} has no {lacks}: that is no daemon of rtagent {__version__}; restart "
+        "the daemon"
+    )
+
+
 def _document(response: httpx.Response) -> dict[str, Any]:
     try:
         document = response.json()
     except ValueError:
         document = None
     if response.is_success and isinstance(document, dict):
-        return document
+        found = _Document(document)
+        found.url = response.url
+        return found
     if response.status_code == httpx.codes.UNAUTHORIZED:
         raise UserError(
             f"the daemon refuses the token: {_TOKEN_VARIABLE} has to be what it was when the "
@@ -196,5 +214,7 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         )
     if isinstance(document, dict) and document.get("detail"):
         raise UserError(str(document["detail"]))
+    if response.is_success:
+        raise _foreign(response.url, "JSON document")
     answer = f"the daemon answered {response.status_code} {response.reason_phrase}"
     raise UserError(answer.rstrip())

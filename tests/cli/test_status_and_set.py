@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +247,41 @@ def test_login_prints_an_address_and_ends_all_sessions(run: Run, service: Runnin
     assert made["url"].startswith(url)
     assert made["expires_in_s"] == 600.0
     assert re.fullmatch(r"\d+ ended\n", run("login", "--end-all").out)
+
+
+@pytest.fixture(params=["{}", "[]", "<html>"])
+def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Address of a server that is no daemon, although a daemon's note names it; its state
+    directory is `tmp_path`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(request.param.encode())
+
+        do_GET = do_POST = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        announce(tmp_path, address)
+        yield address
+        server.shutdown()
+        thread.join(30.0)
+
+
+@pytest.mark.parametrize("command", [
+    "login", "login --end-all", "set inference.processes=3", "events", "watch --once",
+])
+def test_a_server_that_is_no_daemon_is_one_line(
+    refused: Refused, tmp_path: Path, stranger: str, command: str
+) -> None:
+    said = refused(*command.split(), "--state-dir", str(tmp_path))
+    assert f"the answer of {stranger}v1/" in said
+    assert "that is no daemon of rtagent" in said
