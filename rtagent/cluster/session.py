@@ -141,7 +141,12 @@ class Session:
         self._answers.pop(seq - KEPT_ANSWERS, None)
         self.batch_size, self.learning_rate = header.batch_size, header.learning_rate
         self.shipped = header.shipped
-        draw = self.source.receive(message)
+        try:
+            draw = self.source.receive(message)
+        except MessageError as error:
+            # The share may have come early, by a call that waits for its answer.
+            answer.set_exception(error)
+            raise
         self._note_generated(self.sent_at)
         if draw is None:
             values = {"seq": seq, "learned": 0, "held_s": self.sent_at - came}

@@ -67,6 +67,23 @@ def test_a_share_that_names_no_number_is_refused(generated: Any) -> None:
         scene.learner.offer("edge", session.number, [block])
 
 
+def test_a_bad_share_that_came_early_is_refused_to_all_who_wait_for_it() -> None:
+    scene = Scene(Edge())
+    scene.run(0.1, learn=False)
+    session, world = scene.learner._nodes["edge"], scene.edges[0]
+    good = world.node.make(8, scene.settings)
+    assert good is not None
+    header = {"seq": good.seq + 1, "batch_size": 8, "learning_rate": 1e-3}
+    bad = pack(header, {})
+    (early,) = scene.learner.offer("edge", session.number, [bad])
+    with pytest.raises(MessageError, match="no share"):
+        scene.learner.offer("edge", session.number, [good.block])
+    (again,) = scene.learner.offer("edge", session.number, [bad])
+    for answer in (early, again):
+        with pytest.raises(MessageError, match="no share"):
+            answer.result(0)
+
+
 def test_the_status_says_why_there_is_no_checkpoint(tmp_path: Path) -> None:
     scene = Scene(Edge())
     folder = tmp_path / "learner"
