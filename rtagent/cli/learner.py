@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from rtagent.cli.output import json_text
 from rtagent.cli.stop_signal import noted_interrupts
 from rtagent.clock import Clock, MonotonicClock
+from rtagent.cluster.held_folder import tell_nodes
 from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.config import ClusterConfig
 from rtagent.config_sources import load_config
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from rtagent.cluster import ray_session
 
     token_known, out = ray_session.has_named_token(), sys.stdout
+    if args.checkpoint_dir is not None:
+        tell_nodes(cluster.name, args.checkpoint_dir, os.environ)
 
     def join() -> Callable[[], Mapping[str, Any]]:
         ray_session.connect(cluster.address, dict(args.resources) or None)
@@ -75,7 +79,11 @@ def run(args: argparse.Namespace) -> int:
     # Ray prints to stdout what happens to nodes of the cluster, between our lines.
     with contextlib.redirect_stdout(sys.stderr), noted_interrupts() as stop:
         try:
+            told: str | None = None
             for report in follow(join, ray_session.disconnect, MonotonicClock()):
+                other = other_folder(report, args.checkpoint_dir)
+                if other is not None and other != told:
+                    print(printable(told := other), file=sys.stderr)
                 line = json_text(report) if args.json else in_a_line(report)
                 print(line, file=out, flush=True)
                 if stop.received:
@@ -159,6 +167,15 @@ def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[d
         yield report
         due = max(due + PERIOD_S, clock.now())
         clock.sleep_until(due)
+
+
+def other_folder(report: Mapping[str, Any], wanted: Path | None) -> str | None:
+    """What to say of a learner that was started before with another folder, or with none."""
+    used = report.get("checkpoint_dir")
+    if wanted is None or "error" in report or used == str(wanted):
+        return None
+    where = "writes no checkpoints" if used is None else f"writes its checkpoints into {used}"
+    return f"the learner ran before this command, and {where}: {wanted} is for one that it starts"
 
 
 def in_a_line(report: Mapping[str, Any]) -> str:

@@ -1,23 +1,41 @@
-"""Locks the folder of a learner's checkpoints, so that one learner alone writes there.
+"""The folder of a learner's checkpoints: told to the nodes on which it may run, and locked.
 
-Two learners that write into one folder would remove each other's checkpoints as the oldest, and
-neither would find its own when it is started again. The lock is one of the kernel (`flock`), like
-the lock of a daemon's state directory: it is released when its holder ends, however that dies.
+`rtagent learner` is told the folder, but a daemon that waits for a node with room for a learner may
+start the learner there first. So the folder is in the environment of the node, too.
+
+The lock lets one learner alone write there. Two learners that write into one folder would remove
+each other's checkpoints as the oldest, and neither would find its own when it is started again. It
+is a lock of the kernel (`flock`), like that of a daemon's state directory: it is released when its
+holder ends, however that dies.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from rtagent.clock import Clock
 from rtagent.errors import UserError
 
 LOCK = "learner.lock"
+VARIABLE = "RTAGENT_LEARNER_FOLDER"
+"""`NAME=FOLDER` in the environment of a node: for learners of that name, whoever starts them."""
 WAIT_S, LOOK_S = 3.0, 0.1
 """How long a learner waits for the lock, since the learner that it replaces may just be ending; and
 time between two attempts."""
+
+
+def tell_nodes(name: str, folder: Path, environ: MutableMapping[str, str]) -> None:
+    """Name a learner's folder to the nodes that are started with this environment from now on."""
+    environ[VARIABLE] = f"{name}={folder}"
+
+
+def named_here(name: str | None, environ: Mapping[str, str]) -> str | None:
+    """The folder of a learner with this name, by the environment of its node; else None."""
+    whose, _, folder = environ.get(VARIABLE, "").partition("=")
+    return folder if folder and whose == name else None
 
 
 def hold(folder: Path, clock: Clock) -> int | None:

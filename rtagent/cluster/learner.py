@@ -193,6 +193,7 @@ class ClusterLearner:
             return {
                 "incarnation": self.incarnation,
                 "batches": self._batches,
+                "checkpoint_dir": None if self._folder is None else str(self._folder),
                 "checkpoint_error": self._save_error,
                 "nodes": [
                     {

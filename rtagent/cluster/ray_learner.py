@@ -22,7 +22,7 @@ from typing import Any
 import ray
 
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.cluster.held_folder import hold
+from rtagent.cluster.held_folder import hold, named_here
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
@@ -39,15 +39,16 @@ class LearnerActor:
     """The actor.
 
     Args:
-        folder: of the learner's own checkpoints. If None, it writes none.
+        folder: of the learner's own checkpoints. If None, the one that its node names, if any.
 
     Raises:
         UserError: another learner writes its checkpoints there, or nobody can.
     """
 
     def __init__(self, folder: str | None) -> None:
-        clock, path = MonotonicClock(), None if folder is None else Path(folder)
-        context = ray.get_runtime_context()
+        clock, context = MonotonicClock(), ray.get_runtime_context()
+        folder = folder or named_here(context.get_actor_name(), os.environ)
+        path = None if folder is None else Path(folder)
         if path is not None:
             _hold(path, clock, again=context.was_current_actor_reconstructed)
         keep_freed_memory()

@@ -240,8 +240,8 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
 
     Args:
         name: of the actor.
-        folder: where it writes its checkpoints, on the machine that it runs on. If None, it writes
-            none.
+        folder: where it writes its checkpoints, on the machine that it runs on, if it is started
+            now. If None, it writes none, unless its node names a folder (`held_folder.py`).
 
     Raises:
         UserError: no node of the cluster has the resource `learner`, or another learner has it.

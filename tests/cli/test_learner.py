@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 import rtagent.cluster
 from rtagent.cli.learner import PERIOD_S, follow, in_a_line, reports
 from rtagent.clock import VirtualClock
+from rtagent.cluster.held_folder import VARIABLE
 from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.errors import UserError
 from tests.cli.conftest import Run
@@ -26,7 +28,8 @@ NODE = {"id": "robot-1", "share": 32, "generated": 600, "rate": 49.96, "learned"
 
 def status(batches: int, incarnation: str = "a", **changes: Any) -> dict[str, Any]:
     return {
-        "incarnation": incarnation, "batches": batches, "checkpoint_error": None, "nodes": [NODE],
+        "incarnation": incarnation, "batches": batches, "checkpoint_dir": None,
+        "checkpoint_error": None, "nodes": [NODE],
         **changes,
     }
 
@@ -72,6 +75,8 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setitem(sys.modules, session.__name__, session)
     monkeypatch.setattr(rtagent.cluster, "ray_session", session, raising=False)
     monkeypatch.setattr("rtagent.cli.learner.MonotonicClock", VirtualClock)
+    # So that it is as it was after the test.
+    monkeypatch.setenv(VARIABLE, "")
     return session
 
 
@@ -98,6 +103,31 @@ def test_it_joins_finds_tells_and_leaves(run: Run, session: Session) -> None:
         ("connect", "10.0.0.1:6379", {"learner": 1.0, "arm": 2.0}),
         ("find_learner", "7", Path("/srv/learner")), ("disconnect",),
     ]
+
+
+def test_nodes_that_it_starts_know_the_folder_before(
+    run: Run, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    monkeypatch.setattr(session, "connect", lambda *_: told.append(os.environ[VARIABLE]))
+    run("learner", "--name", "7", "--checkpoint-dir", "/srv/learner")
+    assert told == ["7=/srv/learner"]
+
+
+@pytest.mark.parametrize(("used", "said"), [
+    (None, "and writes no checkpoints: /srv/mine is"),
+    ("/srv/its", "and writes its checkpoints into /srv/its: /srv/mine is"), ("/srv/mine", ""),
+])
+def test_a_learner_that_ran_before_with_another_folder_is_told_once(
+    run: Run, session: Session, used: str | None, said: str
+) -> None:
+    session.answers = iter([status(100, checkpoint_dir=used), status(120, checkpoint_dir=used)])
+    found = run("learner", "--address", "10.0.0.1:6379", "--checkpoint-dir", "/srv/mine")
+    assert found.code == 0
+    lines = [line for line in found.err.splitlines() if "/srv/mine" in line]
+    assert len(lines) == bool(said)
+    assert all(said in line for line in lines)
+    assert "/srv" not in run("learner", "--address", "10.0.0.1:6379").err
 
 
 def test_without_options_a_ray_of_its_own(run: Run, session: Session) -> None:

@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from rtagent.clock import VirtualClock
 from rtagent.cluster import ray_learner, ray_session
 from rtagent.cluster.calls import StartFailedError
-from rtagent.cluster.held_folder import WAIT_S, hold
+from rtagent.cluster.held_folder import LOCK, WAIT_S, hold, tell_nodes
 from rtagent.cluster.ray_checks import LostError
 from rtagent.errors import UserError
 
@@ -68,6 +68,9 @@ class Restarted:
 
     was_current_actor_reconstructed = False
 
+    def get_actor_name(self) -> str:
+        return "mine"
+
     def get_actor_id(self) -> str:
         return "a"
 
@@ -103,6 +106,24 @@ def test_a_learner_does_not_begin_in_the_folder_of_another(
     with pytest.raises(UserError, match="another learner writes"):
         ray_learner.LearnerActor(str(tmp_path))
     os.close(first)
+
+
+@pytest.mark.parametrize(("name", "given", "used"), [
+    # A daemon that starts the learner knows no folder.
+    ("mine", None, "named"), ("mine", "given", "given"), ("other", None, None),
+])
+def test_a_learner_writes_where_its_node_says_whoever_starts_it(
+    actor: Restarted, name: str, given: str | None, used: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = dict[str, str]()
+    tell_nodes(name, tmp_path / "named", environ)
+    for variable, value in environ.items():
+        monkeypatch.setenv(variable, value)
+    folder = None if given is None else str(tmp_path / given)
+    status = ray_learner.LearnerActor(folder)._learner.status()
+    assert status["checkpoint_dir"] == (None if used is None else str(tmp_path / used))
+    assert [each.parent.name for each in tmp_path.glob(f"*/{LOCK}")] == [used] * bool(used)
 
 
 def test_why_a_learner_could_not_begin_is_told_at_once(
