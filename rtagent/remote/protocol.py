@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,15 @@ except ImportError:
         "policy servers are asked and run with the package msgpack: pip install 'rtagent[remote]'"
     ) from None
 
+Part = TypeVar("Part")
+
 ARRAY, GENERIC, DATA, DTYPE, SHAPE = b"__ndarray__", b"__npgeneric__", b"data", b"dtype", b"shape"
 KINDS = "biuf"
 """Kinds of elements that are accepted: booleans, integers, floats."""
 MOST_DIMENSIONS = 8
+MOST_PARTS = 1 << 14
+"""Maps, lists and extensions in a message, and names in a map. One byte may be one of them, and to
+read millions takes seconds, in which nobody else is answered and no heartbeat is sent."""
 
 _NAME = re.compile(rf"[<>|=][{KINDS}][0-9]{{1,2}}")
 """Name of a type of elements: byte order, kind, and size in bytes."""
@@ -54,7 +59,11 @@ def decode(data: bytes | str) -> dict[str, Any]:
         lines = data.strip().splitlines()
         raise ProtocolError(f"the server says: {lines[-1][:200] if lines else 'an error'}")
     try:
-        message = msgpack.unpackb(data, object_hook=_unpacked)
+        parts = _Parts()
+        message = msgpack.unpackb(
+            data, object_hook=parts.take_map, list_hook=parts.take_list,
+            ext_hook=parts.take_extension, max_map_len=MOST_PARTS, timestamp=1,
+        )
     except ProtocolError:
         raise
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -75,6 +84,28 @@ def _packed(value: Any) -> Any:
             ARRAY: True, DATA: value.tobytes(), DTYPE: value.dtype.str, SHAPE: list(value.shape)
         }
     raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+class _Parts:
+    """Takes the parts of one message, and raises `ProtocolError` if they are too many."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PARTS
+
+    def take_map(self, found: dict[Any, Any]) -> Any:
+        return _unpacked(self._counted(found))
+
+    def take_list(self, found: list[Any]) -> list[Any]:
+        return self._counted(found)
+
+    def take_extension(self, _: int, data: bytes) -> bytes:
+        return self._counted(data)
+
+    def _counted(self, part: Part) -> Part:
+        self._left -= 1
+        if self._left < 0:
+            raise ProtocolError(f"the message has more than {MOST_PARTS} parts")
+        return part
 
 
 def _unpacked(found: dict[Any, Any]) -> Any:

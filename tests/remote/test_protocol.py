@@ -58,6 +58,11 @@ def array_map(**changes: object) -> bytes:
     return msgpack.packb({"a": whole})
 
 
+def millions(part: bytes) -> bytes:
+    """A list of so many small parts: they take long to read, and much memory."""
+    return b"\x81\xa1a\xdd\x00\x10\x00\x00" + part * (1 << 20)
+
+
 HOSTILE = {
     "text": ("Traceback ...\nValueError: no image", "the server says: ValueError: no image"),
     "empty": (b"", "no msgpack message"),
@@ -68,6 +73,10 @@ HOSTILE = {
     "names that are numbers": (b"\x81\x01\x02", "no msgpack message"),
     "endless nesting": (b"\x91" * 100_000, "no msgpack message"),
     "a length of 4 GB": (b"\x81\xa1a\xc6\xff\xff\xff\xff", "no msgpack message"),
+    "a million maps": (millions(b"\x80"), "more than 16384 parts"),
+    "a million lists": (millions(b"\x90"), "more than 16384 parts"),
+    "a million extensions": (millions(b"\xd4\x05a"), "more than 16384 parts"),
+    "a million names": (b"\xdf\x00\x10\x00\x00" + b"\xa1a\xc0" * (1 << 20), "no msgpack message"),
     "objects": (array_map(dtype="|O"), "'|O' is not taken"),
     "fields": (array_map(dtype="f4,f4"), "is not taken"),
     "fields of short names": (array_map(dtype="<i,i"), "is not taken"),
