@@ -94,7 +94,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
     """
     settings, clock = context.config.cluster, context.clock
     folder = context.config.state_dir / "learner" if settings.address is None else None
-    pause_s, known = FIRST_PAUSE_S, ""
+    pause_s, known = FIRST_PAUSE_S, set[str]()
 
     def waiting() -> None:
         context.beat()
@@ -109,10 +109,11 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
             reason = str(error)
             # The next attempt connects from the beginning: the cluster may be gone by then.
             ray_session.disconnect()
-        if reason != known:
+        if reason not in known:
             context.event("cluster_unreached", reason=reason)
             # Something has changed: the next attempt may succeed.
-            known, pause_s = reason, FIRST_PAUSE_S
+            known.add(reason)
+            pause_s = FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:
             _tell_unreached(context, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster import gateway, ray_session
+from rtagent.cluster.exchange import LONGEST_PAUSE_S
 from rtagent.cluster.gateway import cut_since, unreached
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
@@ -103,6 +105,25 @@ def test_while_the_learner_is_not_reached_only_counts_are_known() -> None:
     # The others are known from the learner.
     assert [(each.id, each.learned) for each in figures.nodes] == [("robot-1", 3980)]
     assert unreached({}, 50.0, REASON)["nodes"] == []
+
+
+def test_reasons_that_come_again_and_again_are_told_once_and_tried_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As of a network that comes and goes while the machine there is gone.
+    reasons, tried = cycle(["No route to host", "timed out"]), []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        tried.append(next(reasons))
+        raise UserError(tried[-1])
+
+    monkeypatch.setattr(ray_session, "connect", refuse)
+    context: Any = Context(requested=0, seconds=600.0)
+    assert gateway._reach(context) is None
+    assert context.events == [
+        ("cluster_unreached", {"reason": reason}) for reason in tried[:2]
+    ]
+    assert len(tried) < 600.0 / LONGEST_PAUSE_S + 10
 
 
 def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:
