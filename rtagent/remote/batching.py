@@ -103,7 +103,9 @@ class Batcher:
             took_s = self._clock.now() - began
             for each, *arrays in zip(batch, *answers, strict=True):
                 each.future.set_result(Answered(tuple(arrays), Timing(took_s, began - each.since)))
-        except Exception as error:
+        except BaseException as error:
+            # A policy may also call `sys.exit`, which is to end neither this thread nor the server.
+            failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
             for each in batch:
                 if not each.future.done():
-                    each.future.set_exception(error)
+                    each.future.set_exception(failed)
