@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, Precision
+from rtagent.errors import UserError
 from rtagent.learning.replay.batch import Batch
 from rtagent.placement.layers import InTurn, StepRunner
+from rtagent.policy.actor_critic import acting_part
 from rtagent.policy.architectures import channels_last
 
 
@@ -25,6 +27,9 @@ class Algorithm(ABC):
     Args:
         network: float32, on the device where it computes.
         learning: settings of the run.
+
+    Raises:
+        UserError: the network does not learn.
 
     Attributes:
         network: the network that learns; gradients are left in its parameters.
@@ -45,6 +50,11 @@ class Algorithm(ABC):
     generator: torch.Generator | None = None
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        if not any(each.requires_grad for each in acting_part(network).parameters()):
+            raise UserError(
+                "no parameter of the policy's network requires a gradient, so there is nothing to "
+                "learn; set learning.processes = 0"
+            )
         self.network = channels_last(network)
         self.parts = [self.network]
         self.device = next(network.parameters()).device

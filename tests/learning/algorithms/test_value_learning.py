@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
+from rtagent.errors import UserError
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
@@ -183,3 +184,11 @@ def test_a_gradient_that_is_not_finite_is_not_applied(algorithm: str, bad: float
     np.testing.assert_array_equal(update.state.current.weights, before)
     assert update.step(batch(2)).finite
     assert np.isfinite(update.state.current.weights).all()
+
+
+def test_a_network_that_keeps_its_weights_is_refused_in_one_line() -> None:
+    """It was a traceback of torch's, at each start of a learner."""
+    made = network()
+    algorithm_for(made, learning())
+    with pytest.raises(UserError, match=r"nothing to learn.*learning\.processes = 0"):
+        algorithm_for(made.requires_grad_(False), learning())
