@@ -185,7 +185,7 @@ def run_probe(
     try:
         run_record.write(run_dir, run_record.describe_run(config))
     except OSError as error:
-        events.append(("run_record_failed", {"reason": str(error)}))
+        events.append(("run_record_failed", {"reason": error.strerror or str(error)}))
     return blueprint, resume, events
 
 

@@ -49,7 +49,8 @@ class StateDir:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(path / LOCK, flags, 0o600)
         except OSError as error:
-            reason = "its lock is a link" if error.errno == errno.ELOOP else error.strerror
+            known = {errno.ELOOP: "its lock is a link", errno.EEXIST: "it is no folder"}
+            reason = known.get(error.errno or 0, error.strerror)
             raise UserError(
                 f"cannot use the state directory {path}: {reason}; choose another with --state-dir"
             ) from None

@@ -167,8 +167,9 @@ def test_a_file_of_another_user_than_its_directory_s_is_refused(tmp_path: Path) 
 
 def test_path_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="cannot use the state directory") as caught:
+    for path, why in (("file", "it is no folder"), ("file/below", "Not a directory")):
+        path = tmp_path / path
+        with pytest.raises(UserError, match=f"cannot use the state directory .*: {why}") as caught:
             StateDir(path)
         assert str(path) in str(caught.value)
         assert "--state-dir" in str(caught.value)
