@@ -96,7 +96,7 @@ def _figure_rows(
          f"p99 {known(actions.delay_ticks.p99, '{:.0f} ticks')}"
          + (f"; {actions.from_chunk:.0%} of ticks by later actions of chunks"
             if actions.from_chunk else "")),
-        ("inference", f"{known(inference.ready)} of {processes} processes act, "
+        ("inference", f"{known(inference.ready)} of {processes} processes run, "
          f"{known(inference.algorithm)}; recommended: {known(inference.recommended_processes)}"),
         ("inference time", latency),
         *([] if inference.remote is None else [("policy server", remote_line(inference.remote))]),

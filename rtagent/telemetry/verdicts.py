@@ -65,7 +65,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
         )
     inaction, window = stats.actions.inaction_fraction_window, _window(stats)
     ready, wanted = stats.inference.ready, stats.inference.processes
-    processes = f"{_count(ready)} of {_count(wanted)} processes act"
+    processes = f"{_count(ready)} of {_count(wanted)} processes run"
     if inaction is None:
         return Verdict("none", "Not known yet", f"No tick {window}; {processes}")
     share = f"inaction {_percent(inaction)} {window}"

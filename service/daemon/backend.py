@@ -82,7 +82,7 @@ class Backend:
         return np.stack([*whole, frame]).reshape(len(whole) + 1, -1)
 
     def inference(self) -> dict[str, Any]:
-        """The settings in force, and how many processes act and are recommended."""
+        """The settings in force, and how many processes run and are recommended."""
         figures = self.stats()["inference"]
         progress = {name: figures[name] for name in ("ready", "recommended_processes")}
         return self._live("inference") | progress

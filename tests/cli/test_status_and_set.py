@@ -40,7 +40,7 @@ def test_status_shows_figures_and_processes(
         "1.25% of the last 60 s, 0.44% of the run", "inference time 82.00 ms learning",
         "4100 updates, 41.3 per second, epsilon 0.310", "last return unknown",
         "learners 1, round-robin, staleness unknown, batch size 32 episodes",
-        "replay 18000 of 100000 ticks, 63 KiB", "2 of 2 processes act",
+        "replay 18000 of 100000 ticks, 63 KiB", "2 of 2 processes run",
         "inference 0 1000 running 3 ",
     ):
         assert part in shown, part
@@ -61,7 +61,7 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
     shown = words(run)
     for part in (
         "inference 0 1000 resetting", "injected latency: padded to 82 ms",
-        "2 of auto (2) processes act", "staleness 1.25 updates, batch size 32 (paused)",
+        "2 of auto (2) processes run", "staleness 1.25 updates, batch size 32 (paused)",
         "horizon step: 12.3 s of 86400.25 s used, 4000 samples of 10000",
         "deadlines 3 met, 1 missed; of episodes: 9 met, unknown",
         "memory 850 MiB used, budget 900 MiB",

@@ -137,7 +137,7 @@ def test_a_deadline_of_several_ticks_is_missed_without_two_actions(
     found = acting(silent, status(config={"inference": {"action_deadline_ms": 100.0}}))
     assert (found.level, found.headline) == (level, headline)
     assert f"inaction {100 * inaction:.1f} % in the " in found.detail
-    assert found.detail.endswith("; 0 of 2 processes act")
+    assert found.detail.endswith("; 0 of 2 processes run")
     assert "No new action" not in found.detail
 
 

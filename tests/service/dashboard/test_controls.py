@@ -48,7 +48,7 @@ def test_changes_settings(page: Any, running: RunningService) -> None:
     page.keyboard.press("Enter")
     expect_text(answer, r"In force: inference\.processes = 5\.")
     assert commands.pop() == ("inference", {"processes": 5})
-    expect_text(page.locator("#verdict-acting .detail"), "2 of 5 processes act")
+    expect_text(page.locator("#verdict-acting .detail"), "2 of 5 processes run")
     control(page, "inference.algorithm").select_option("maximum-time")
     control(page, "inference.action_deadline_ms").fill("33.5")
     control(page, "learning.batch_size").fill("64")
