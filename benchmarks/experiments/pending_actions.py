@@ -116,11 +116,11 @@ def draw(results: Results, figure: Any) -> None:
     columns = min(len(conditions), PANELS_IN_A_ROW)
     rows = -(-len(conditions) // columns)
     figure.set_figheight(figure.get_figheight() * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for (world, time), axes in zip(conditions, panels, strict=False):
         own = results.where(world=world, time=time)
         draw_pair(axes, own, tuple(CONTENDERS), f"{world}, {time}")
-    for axes in list(panels):
+    for axes in panels[len(conditions):]:
         axes.remove()
 
 

@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 def _path(text: str) -> Path:
     """A path of the command line."""
     if not text:
-        # It would be the working directory; a script's variable is not set.
+        # As from a script's unset variable; it would mean the working directory.
         raise argparse.ArgumentTypeError("must name a file or a folder, and is empty")
     # The shell expands `--out ~/x`, but not `--out=~/x`.
     return Path(text).expanduser()

@@ -152,7 +152,7 @@ class Stream:
 
     def close(self) -> None:
         """Write what Rerun still holds, and end the recording."""
-        # Of a viewer that is gone.
+        # A viewer that is gone takes nothing more.
         with suppress(RuntimeError):
             self._recording.flush()
         self._recording.disconnect()

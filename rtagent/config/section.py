@@ -53,8 +53,8 @@ def _names_a_path(value: Any) -> Any:
 
 
 PathName = Annotated[Path, BeforeValidator(_names_a_path)]
-"""Not an empty one, as an unset variable of a script is: as a path that is the working directory.
-"""
+"""A path that is not empty: an empty text, as from a script's unset variable, would mean the
+working directory."""
 
 
 def live(in_force: str) -> dict[str, Any]:

@@ -158,9 +158,8 @@ def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = 
     Rapid Asynchronous Deployment of Large Models"; the mean that `expected-time` counts with is
     enough only where times hardly vary. `adaptive` needs as many as the mean says, and for varying
     inference times one in ten more, at least one; none more where even the 99.9th percentile takes
-    no more ticks than the mean: the slack is then above the variation. With so many, inaction is
-    below 0.1 % where times vary as a normal distribution does. Heavy tails leave more: up to about
-    0.5 % where 1 % of the times are ten times as long, 1 % where they are lognormal with sigma 1.
+    no more ticks than the mean: the slack is then above the variation. Where a few times are many
+    times as long as the others, some ticks are lost with so many; `rtagent simulate` says how many.
 
     Args:
         mean: inference time in seconds.

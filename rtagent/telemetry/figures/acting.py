@@ -232,8 +232,8 @@ class Inference:
         names=("Inference time, mean",), none=NO_INFERENCE)]
     recommended_processes: Annotated[int | None, estimate(
         "Processes needed, at these inference times, to act once per action deadline, or on every "
-        "tick if none is set; where times vary, some ticks may still have no action: with adaptive "
-        "up to about 1 %, if a few are many times as long, with expected-time more.", 2,
+        "tick if none is set; some ticks may still have no action where a few times are many times "
+        "as long as the others, and with expected-time where times vary at all.", 2,
         metric="inference_processes_recommended",
         names=("Inference time, processes needed",),
         none=f"{NO_INFERENCE}, or an algorithm that does not stagger")]
