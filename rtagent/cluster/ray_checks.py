@@ -78,6 +78,9 @@ def imported_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEAD_GONE_S))
+    # A process that leaves a cluster waits until the head has taken the records of its calls, even
+    # if the head is gone.
+    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     # Ray 2.55 hides all GPUs from an actor that reserves none, as the learner.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:

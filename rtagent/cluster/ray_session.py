@@ -313,7 +313,8 @@ def _start_node(
         *python, "start", f"--address={address}",
         f"--resources={json.dumps(resources)}", "--disable-usage-stats", f"--temp-dir={folder}",
         # Ray would start an idle process for each processor; a learner asks for no processor.
-        "--num-cpus=0",
+        # The log monitor sends what Ray's processes print to those who ask for it: nobody does.
+        "--num-cpus=0", "--include-log-monitor=false",
     ]
     if not resources:
         # This node only passes on calls.

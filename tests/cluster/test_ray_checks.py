@@ -98,10 +98,19 @@ def test_a_token_s_file_that_is_not_there_is_named(
     assert str(found.value).endswith(f"{tmp_path}/none")
 
 
-def test_a_learner_that_reserves_no_gpu_sees_those_of_its_machine(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "name",
+    [
+        # A learner that reserves no GPU sees those of its machine.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+        # A process leaves a cluster whose head is gone in 0.05 s, not in 5 s or more: 15 s after
+        # the head Ray ends it.
+        "RAY_task_events_report_interval_ms",
+    ],
+)
+def test_what_ray_does_by_default_is_off_unless_the_environment_has_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
     # So that it is as it was after the test.
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
