@@ -26,6 +26,7 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
 from rtagent.processes import launch
+from rtagent.processes.scheduling import leave_idle
 from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children
 
@@ -203,10 +204,7 @@ def hurry() -> None:
     At idle priority a learner gets nothing of a core while another test keeps it busy.
     """
     for pid in descendants(os.getpid()):
-        for thread in Path(f"/proc/{pid}/task").glob("*"):
-            with suppress(OSError):
-                if os.sched_getscheduler(int(thread.name)) == os.SCHED_IDLE:
-                    os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
+        leave_idle(pid)
 
 
 def eventually(condition: Callable[[], object], what: str) -> float:

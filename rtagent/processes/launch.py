@@ -32,6 +32,7 @@ from multiprocess.context import set_spawning_popen
 
 from rtagent.errors import UserError
 from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
+from rtagent.processes.scheduling import leave_idle
 
 PRELOAD = "rtagent.processes.preload"
 CHILD_ENV = {
@@ -113,7 +114,13 @@ class Process:
 
     def kill(self) -> None:
         """End it."""
+        self.leave_idle()
         self._signal(signal.SIGKILL)
+
+    def leave_idle(self) -> None:
+        """Let it run like others, for it is to end soon."""
+        if self.is_alive() and self._pid is not None:
+            leave_idle(self._pid)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended; at most `timeout` seconds for each answer, if that is given."""

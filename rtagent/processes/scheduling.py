@@ -7,6 +7,7 @@ Without the permission a run works all the same, with more jitter.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -173,3 +174,14 @@ def spare_or_sacrifice(score: int) -> bool:
 def enter_idle() -> None:
     """Run only when no other process needs the core."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def leave_idle(pid: int) -> None:
+    """Have a process that has entered idle priority run like others again, if that is permitted.
+
+    Where others keep every core busy, it would otherwise get no time to end, not even by SIGKILL.
+    """
+    with contextlib.suppress(OSError):
+        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+            if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))

@@ -231,9 +231,11 @@ class Children:
         return all(beats.values())
 
     def stop(self, now: float) -> None:
-        """Expect all processes to leave."""
+        """Expect all processes to leave; nothing acts any more that a learner could delay."""
         for child in self:
             child.stop(now)
+            if child.alive:
+                child.process.leave_idle()
 
     def kill_all(self) -> None:
         """End the processes that are left."""

@@ -251,8 +251,9 @@ class Loop:
         left = [f"{child.name} (pid {child.pid})" for child in self._children.alive]
         if left:
             raise UserError(
-                f"{', '.join(left)}: not even SIGKILL ends this process, which waits in the kernel "
-                "for a device or a disk; it is left behind, and ends when that answers"
+                f"{', '.join(left)}: not even SIGKILL has ended this process, which waits in the "
+                "kernel for a device or a disk, or for a core that other programs keep busy; it is "
+                "left behind, and ends after that"
             )
 
     def _save_replay(self) -> None:

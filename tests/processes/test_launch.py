@@ -74,6 +74,24 @@ def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
 
 
 @pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_who_is_killed_leaves_idle_priority_first(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = start_sleeper(server)
+    os.sched_setscheduler(process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
+    told: list[tuple[int, int]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "kill", lambda pid, number: told.append((number, os.sched_getscheduler(pid)))
+        )
+        process.kill()
+    assert told == [(signal.SIGKILL, os.SCHED_OTHER)]
+    process.kill()
+    assert ended(process) == -signal.SIGKILL
+
+
+@pytest.mark.process
 def test_life_and_end_of_a_child(server: ForkServer) -> None:
     assert ended(server.spawn(leave, None, name="good")) == 0
     assert ended(server.spawn(leave, 3, name="bad")) == 3

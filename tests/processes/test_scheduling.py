@@ -26,6 +26,7 @@ from rtagent.processes.scheduling import (
     enter_idle,
     enter_realtime,
     fifo_permitted,
+    leave_idle,
     prefer_acting,
     prefer_service,
     prefer_supervisor,
@@ -161,6 +162,38 @@ def test_idle_priority_needs_no_permission(forked: Forked, as_nobody: bool) -> N
         assert os.sched_getscheduler(0) == os.SCHED_IDLE
 
     assert forked.run(unprivileged(enter) if as_nobody else enter) == 0
+
+
+@pytest.mark.parametrize("permitted", [pytest.param(True, marks=as_root), False])
+def test_who_is_to_end_leaves_idle_priority_where_that_is_permitted(
+    forked: Forked, permitted: bool
+) -> None:
+    def leave() -> None:
+        if not permitted:
+            resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+        over = threading.Event()
+        enter_idle()
+        thread = threading.Thread(target=over.wait)
+        thread.start()
+        leave_idle(os.getpid())
+        policy = os.SCHED_OTHER if permitted else os.SCHED_IDLE
+        assert os.sched_getscheduler(0) == policy
+        assert os.sched_getscheduler(thread.native_id or 0) == policy
+        over.set()
+
+    assert forked.run(leave if permitted else unprivileged(leave)) == 0
+
+
+def test_others_have_no_idle_priority_to_leave(forked: Forked) -> None:
+    def leave() -> None:
+        before = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+        leave_idle(os.getpid())
+        assert (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)) == before
+
+    assert forked.run(leave) == 0
+    gone = forked.start(lambda: None)
+    forked.wait(gone)
+    leave_idle(gone)
 
 
 def test_timers_are_sharpened(forked: Forked) -> None:

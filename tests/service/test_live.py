@@ -40,7 +40,10 @@ def test_learners_are_changed_and_the_answer_is_the_truth(client: httpx.Client) 
     answer = client.patch(
         "/v1/learning", json={"processes": 2, "batch_size": 16}, headers={"if-match": etag}
     )
-    assert answer.status_code == 200, answer.text
+    # At idle priority a learner may need long until it works, beside other tests.
+    late = answer.status_code == 504
+    assert late or answer.status_code == 200, answer.text
+    eventually(lambda: not late or client.get("/v1/learning").json()["ready"] == 2, "two work")
     shown = client.get("/v1/learning").json()
     assert (shown["processes"], shown["batch_size"], shown["ready"]) == (2, 16, 2)
     learners = [each for each in client.get("/v1/status").json()["roles"]

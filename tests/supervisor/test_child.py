@@ -23,6 +23,7 @@ class FakeProcess:
         self.exitcode: int | None = None
         self.failure: str | None = None
         self.joined = self.closed = False
+        self.idle = True
         self.asked: list[str] = []
 
     def terminate(self) -> None:
@@ -30,6 +31,9 @@ class FakeProcess:
 
     def kill(self) -> None:
         self.asked.append("kill")
+
+    def leave_idle(self) -> None:
+        self.idle = False
 
     def join(self, timeout: float | None = None) -> None:
         self.joined = True

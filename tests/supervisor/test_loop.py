@@ -134,6 +134,9 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> No
     assert not played.loop._finished()
     played.loop._step()
     assert [child.role for child in played.children.alive] == ["learner"]
+    # Nothing acts any more: it need not wait for other programs.
+    played.loop._step()
+    assert not played.process.idle
 
 
 def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> None:
