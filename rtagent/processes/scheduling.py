@@ -1,7 +1,8 @@
 """Scheduling and memory locking: what the kernel can do for a process on the wall clock.
 
 The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask for a
-higher priority than other programs; learners take `SCHED_IDLE`, so that they never delay acting.
+higher priority than other programs; learners take `SCHED_IDLE`, so that they never delay acting,
+until they are to end.
 Without the permission a run works all the same, with more jitter.
 """
 
