@@ -1,10 +1,11 @@
 """Whether a Ray cluster can be joined, and whether one that was joined is still the same.
 
-If nothing answers, Ray itself waits for minutes; if a token is missing, it ends the process; and it
-says little about why a token or a version does not fit. So the checks here are small steps, each of
-which ends at once or within `ANSWER_S`. Ray has no public interface for a process that has not
-joined: `_ask_head` and `check_token` alone use two classes of its core, and the function by which
-it finds its own processes. `test_ray.py` shows whether a new version of Ray still has them.
+If nothing answers, Ray itself waits for minutes, or ends the process; if a token is missing, it
+ends the process; and it says little about why a token or a version does not fit. So each check here
+is a small step that ends at once or within `ANSWER_S`, unless a head is lost within the
+milliseconds of a first connection to it. Ray has no public interface for this: the functions here
+use two classes of its core, the connection of the process, and the function by which Ray finds its
+own processes. `test_ray.py` shows whether a new version of Ray still has them.
 """
 
 from __future__ import annotations
@@ -57,18 +58,6 @@ class LocalNode(NamedTuple):
     folder: str
 
 
-class Cluster(NamedTuple):
-    """A cluster that answers.
-
-    Attributes:
-        id: unique; another one after the head was started again.
-        local: the nodes that are alive and run on this machine, by their ids.
-    """
-
-    id: str
-    local: Mapping[str, LocalNode]
-
-
 def imported_ray() -> Any:
     """The module `ray`, with the settings that every process of rtagent needs.
 
@@ -90,8 +79,8 @@ def imported_ray() -> Any:
     return ray
 
 
-def find_cluster(address: str) -> Cluster:
-    """The cluster at an address.
+def find_cluster(address: str) -> Mapping[str, LocalNode]:
+    """The nodes of the cluster at an address that are alive and run on this machine, by their ids.
 
     Args:
         address: `host:port`.
@@ -104,7 +93,11 @@ def find_cluster(address: str) -> Cluster:
     check_token(f"the Ray cluster at {address}")
     try:
         with _stderr_silenced():
-            found, versions = _ask_head(address)
+            client: Any = import_module("ray._raylet").GcsClient(address=address)
+            versions = client.internal_kv_get(
+                b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S
+            )
+            found = _local_nodes(client)
         if versions:
             check_versions(address, json.loads(versions))
         return found
@@ -115,16 +108,25 @@ def find_cluster(address: str) -> Cluster:
         raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
 
 
-def find_joined(address: str) -> Cluster:
-    """As `find_cluster`, of a cluster that a node of this machine has joined.
+def find_joined(address: str) -> Mapping[str, LocalNode]:
+    """As `find_cluster`, of the cluster that this process has joined.
+
+    It asks by the connection that this process has: where the head is lost while a new one is made,
+    Ray ends the process.
 
     Raises:
-        LostError: it does not answer any more.
+        LostError: the cluster does not answer any more, or is another one.
     """
+    ray = imported_ray()
     try:
-        return find_cluster(address)
+        _check_protocol(address)
+        return _local_nodes(import_module("ray._private.worker").global_worker.gcs_client)
     except UserError as error:
         raise LostError(str(error)) from error
+    except ray.exceptions.AuthenticationError as error:
+        raise LostError(f"the head of the cluster at {address} was started again") from error
+    except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
+        raise LostError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
 
 
 def check_token(whose: str) -> None:
@@ -187,21 +189,18 @@ def _stderr_silenced() -> Iterator[None]:
         os.close(kept)
 
 
-def _ask_head(address: str) -> tuple[Cluster, bytes]:
-    """The cluster of a head, and its versions as JSON."""
-    client: Any = import_module("ray._raylet").GcsClient(address=address)
-    versions = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S)
+def _local_nodes(client: Any) -> dict[str, LocalNode]:
+    """The nodes that are alive and run on this machine, by their ids; `client` asks the head."""
     nodes = client.get_all_node_info(timeout=ANSWER_S)
     # Ray itself looks for the node by which a process joins among these.
     seen: Any = import_module("ray._private.services").find_node_ids()
     # A node inside a container is seen from outside, but a process there cannot join by it.
-    local = {
+    return {
         number.hex(): LocalNode(str(info.node_manager_address), str(info.temp_dir))
         for number, info in nodes.items()
         if info.state == ALIVE and number.hex() in seen
         and is_own_address(info.node_manager_address)
     }
-    return Cluster(client.cluster_id.hex(), local), versions
 
 
 def is_own_address(address: str) -> bool:

@@ -131,7 +131,6 @@ class Watch:
     def __init__(self) -> None:
         context = imported_ray().get_runtime_context()
         self._address, self._node = context.gcs_address, context.get_node_id()
-        self._cluster = find_joined(self._address).id
 
     def check(self) -> None:
         """Ask the cluster; returns at once if all is well.
@@ -139,10 +138,7 @@ class Watch:
         Raises:
             LostError: the cluster or the node is gone.
         """
-        found = find_joined(self._address)
-        if found.id != self._cluster:
-            raise LostError(f"the head of the cluster at {self._address} was started again")
-        if self._node not in found.local:
+        if self._node not in find_joined(self._address):
             raise LostError(f"this machine's node of the cluster at {self._address} is gone")
 
 
@@ -289,7 +285,7 @@ def _ensure_node(address: str, resources: dict[str, float], waiting: Callable[[]
     Raises:
         UserError: the node does not start.
     """
-    local = find_cluster(address).local.values()
+    local = find_cluster(address).values()
     if local and not resources:
         return
     folder = str(end_descendants_with_this_process())
@@ -348,7 +344,10 @@ def _join_options(address: str) -> dict[str, str]:
     Ray itself would choose the node of the head, if that runs in a container of this machine; and
     it would take a loopback address for one of another network.
     """
-    local = find_joined(address).local.values()
+    try:
+        local = find_cluster(address).values()
+    except UserError as error:
+        raise LostError(str(error)) from error
     own = [each.address for each in local if not ipaddress.ip_address(each.address).is_loopback]
     return {"_node_ip_address": own[0]} if own else {}
 

@@ -209,7 +209,7 @@ def folders(port: int) -> list[str]:
     """Of the cluster's nodes here; asked by a process of its own, for Ray reads its token once."""
     ask = (
         "import sys; from rtagent.cluster.ray_checks import find_cluster; "
-        "print(*(each.folder for each in find_cluster(sys.argv[1]).local.values()), sep='\\n')"
+        "print(*(each.folder for each in find_cluster(sys.argv[1]).values()), sep='\\n')"
     )
     command = [sys.executable, "-c", ask, f"127.0.0.1:{port}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SOON_S, check=True)

@@ -7,9 +7,12 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from ray.exceptions import AuthenticationError, RpcError
 
 from rtagent.cluster import ray_checks
 from rtagent.errors import UserError
@@ -96,6 +99,28 @@ def test_a_token_s_file_that_is_not_there_is_named(
         ray_checks.check_token("X")
     assert str(found.value).startswith("no token for X: RAY_AUTH_TOKEN_PATH is set but ")
     assert str(found.value).endswith(f"{tmp_path}/none")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RpcError("Timed out", 4), "no Ray cluster at {}: Timed out"),
+        (AuthenticationError("WrongClusterID"), "the head of the cluster at {} was started again"),
+    ],
+)
+def test_a_joined_cluster_is_asked_by_the_connection_that_exists(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A head that answers once may be lost before another connection is made to it.
+    connection = Mock(**{"get_all_node_info.side_effect": error})
+    worker = import_module("ray._private.worker").global_worker
+    monkeypatch.setattr(worker, "gcs_client", connection, raising=False)
+    monkeypatch.delattr("ray._raylet.GcsClient")
+    with answering(SETTINGS_FRAME) as address, pytest.raises(ray_checks.LostError) as found:
+        ray_checks.find_joined(address)
+    assert str(found.value) == why.format(address)
+    with pytest.raises(ray_checks.LostError, match="Connection refused"):
+        ray_checks.find_joined(address)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from rtagent.cluster import ray_session
-from rtagent.cluster.ray_checks import Cluster, LocalNode
+from rtagent.cluster.ray_checks import LocalNode
 from rtagent.errors import UserError
 from tests.conftest import eventually
 
@@ -97,7 +97,7 @@ def test_a_node_is_started_unless_it_lives(
 ) -> None:
     here = {each: LocalNode("192.0.2.1", str(tmp_path / each)) for each in folders}
     started: list[dict[str, float]] = []
-    monkeypatch.setattr(ray_session, "find_cluster", lambda _: Cluster("a", here))
+    monkeypatch.setattr(ray_session, "find_cluster", lambda _: here)
     monkeypatch.setattr(
         ray_session, "end_descendants_with_this_process", lambda: tmp_path / "own"
     )
