@@ -246,8 +246,8 @@ class ClusterConfig(Section):
     Letters, digits, dot, underscore, hyphen."""
     replay: Literal["edge", "learner"] = "edge"
     """edge: the replay stays here, and only what was sampled travels. learner: every tick travels
-    once, as it happens, and the learner keeps a replay of `replay.capacity` for this daemon (the
-    paper's baseline)."""
+    once, as it happens, and the learner keeps a replay of `replay.capacity` for this daemon, as
+    the paper's baseline does, which replaces its replay as a whole."""
     weights_every: int = Field(16, ge=1, le=1_000_000)
     """Updates between two deliveries of the weights (N_update)."""
     cache_mb: int = Field(1024, ge=0, le=MOST_MEMORY_MB)
