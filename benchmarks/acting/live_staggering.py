@@ -1,4 +1,4 @@
-"""Staggering in the running system: inaction, gap CV and delay with a padded inference time.
+"""Staggering in the running system: inaction, evenness and delay with a padded inference time.
 
 Each case runs the whole daemon (supervisor, environment, inference processes) on the wall clock,
 with the built-in game; only the sequential cases have a learner. The figures are

@@ -1,4 +1,4 @@
-"""Acting on every tick at x = 5: our shared memory, a Manager's dictionary, and policy servers.
+"""Acting with inferences of 5 ticks: our shared memory, a Manager's dictionary, and policy servers.
 
 An inference of exactly five ticks is a sleep on every side, so what differs is how frames and
 actions travel, and that our processes ask for priority and exact timers where the peers, as they

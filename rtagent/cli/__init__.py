@@ -57,7 +57,7 @@ COMMANDS = {
     "learner": Command("start or find the learner of a Ray cluster, and follow it", True),
     "plan": Command("measure the policy; how many processes it needs", True),
     "profile": Command("measure a learning step, layer by layer and by precision", True),
-    "simulate": Command("staggering in virtual time"),
+    "simulate": Command("staggering, or a whole run, in virtual time"),
     "bench": Command("list the benchmarks, or run one"),
     "experiment": Command("list the experiments, or run one and draw it", True),
     "doctor": Command("what this machine can do, and what to mend", True),

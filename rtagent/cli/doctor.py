@@ -30,7 +30,9 @@ EXIT_BAD = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seconds_option(parser, 10.0, "how long to measure the jitter")
-    add_config_options(parser, "the default limits of the state directory, no remote policy")
+    add_config_options(
+        parser, "none; it sets the limits of the state directory and names the policy server"
+    )
     add_state_dir_option(parser)
     add_json_option(parser)
 

@@ -33,7 +33,7 @@ _FIGURES = {
         ("strict inaction", "{:.2%}", "the same, counting re-used actions too"),
     "interaction_mean":
         ("interaction time, mean", "{:.2f} ticks", "between two new actions that are executed"),
-    "gap_cv": ("gap CV", "{:.3f}", "unevenness of the interaction time; 0: perfectly even"),
+    "gap_cv": ("interaction time, CV", "{:.3f}", "its coefficient of variation; 0: perfectly even"),
     "delay_mean":
         ("delay, mean", "{:.2f} ticks", "ticks from the frame an action saw to its execution"),
     "delay_p99": ("delay, p99", "{:.2f} ticks", "99 of 100 actions have at most this delay"),

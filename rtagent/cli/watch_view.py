@@ -144,7 +144,7 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
             f"(p99 {known(actions.delay_ticks.p99, '{:.0f}')})",
             f"default {known(actions.default, '{:,}')}",
             f"re-used {known(actions.reused, '{:,}')}",
-            f"gap CV {known(actions.interaction_ms.cv, '{:.2f}')}",
+            f"interaction CV {known(actions.interaction_ms.cv, '{:.2f}')}",
         ]),
         ("inference", _inference(snapshot, stats.inference)),
         *([] if stats.inference.remote is None else

@@ -40,7 +40,8 @@ def test_the_seed_decides(run: Run) -> None:
 
 def test_the_table_explains_every_figure(run: Run) -> None:
     shown = run("simulate", "--seconds", "5").out
-    for title in ("inaction", "strict inaction", "gap CV", "delay, p99", "overwritten"):
+    titles = "inaction", "strict inaction", "interaction time, CV", "delay, p99", "overwritten"
+    for title in titles:
         assert f"\n{title} " in shown
     assert "6.00 ticks" in run("simulate", "--seconds", "20").out
 

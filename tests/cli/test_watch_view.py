@@ -70,7 +70,7 @@ def test_the_main_figures() -> None:
         "rtagent 20250101-abcd", "running", "up 5 min 1 s",
         "In time: acting on 99.8 % of ticks: Inaction 0.2 % in the last minute",
         "59.727 of 59.727 Hz, late p99 95 us, slips 0, drift 0.1 ms",
-        "every 16.8 ms, delay 5.2 ticks (p99 6), default 80, re-used 120, gap CV 0.06",
+        "every 16.8 ms, delay 5.2 ticks (p99 6), default 80, re-used 120, interaction CV 0.06",
         "2 of 2 act, 82.0 ms each, recommended 5, adaptive",
         "4,100 updates, 41.3 per second, loss 0.0123, epsilon 0.310",
         "18% of 100,000 ticks",
