@@ -182,7 +182,7 @@ def _inference(snapshot: Snapshot, inference: Inference) -> list[str]:
         number = f"auto ({number})"
     injected = inference.injected_latency_ms
     return [
-        f"{known(inference.ready)} of {number} act",
+        f"{known(inference.ready)} of {number} run",
         f"{known(inference.estimate_ms, '{:.1f} ms')} each"
         + (f" ({injected:g} ms injected)" if injected else ""),
         f"recommended {known(inference.recommended_processes)}",

@@ -71,7 +71,7 @@ def test_the_main_figures() -> None:
         "In time: acting on 99.8 % of ticks: Inaction 0.2 % in the last minute",
         "59.727 of 59.727 Hz, late p99 95 us, slips 0, drift 0.1 ms",
         "every 16.8 ms, delay 5.2 ticks (p99 6), default 80, re-used 120, interaction CV 0.06",
-        "2 of 2 act, 82.0 ms each, recommended 5, adaptive",
+        "2 of 2 run, 82.0 ms each, recommended 5, adaptive",
         "4,100 updates, 41.3 per second, loss 0.0123, epsilon 0.310",
         "18% of 100,000 ticks",
         "37, last 4.0, mean of 100: 2.4, ▁▃█",
@@ -145,7 +145,7 @@ def test_a_cluster_where_there_is_one() -> None:
 
 def test_an_automatic_number() -> None:
     shown = text(snapshot(inference={"processes": "auto", "action_deadline_ms": None}))
-    assert "2 of auto (2) act" in shown
+    assert "2 of auto (2) run" in shown
 
 
 def test_processes_that_are_not_well() -> None:
@@ -188,7 +188,7 @@ def test_every_size_fits(width: int, height: int, processes: int) -> None:
 
 def test_a_narrow_terminal_gets_whole_figures() -> None:
     shown = text(changed("inference.injected_latency_ms", 82.0), width=54)
-    assert "2 of 2 act, 82.0 ms each (82 ms injected)\n" in shown
+    assert "2 of 2 run, 82.0 ms each (82 ms injected)\n" in shown
     assert "every 16.8 ms, delay 5.2 ticks (p99 6)" in shown
 
 
