@@ -29,7 +29,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^\1```")
-FOREIGN = {"docker", "ssh", "systemctl", "cp", "export", "curl", "python3.11"}
+FOREIGN = {"docker", "ssh", "systemctl", "cp", "export", "curl", "python3.11", "ray"}
 """Foreign programs, whose arguments are not tested."""
 OWN_SCRIPTS = {
     "scripts/test", "scripts/check", "scripts/docs", "scripts/wheel", "scripts/debian13", ".ci/run",
