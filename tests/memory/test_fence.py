@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -149,21 +150,15 @@ def test_the_calls_behind_a_lock_release_and_acquire(
 
 @pytest.mark.parametrize("fence", [ordering.fence, ordering.fence_by_lock])
 def test_a_fence_can_be_called_by_any_thread(fence: Callable[[], object]) -> None:
-    failures: list[BaseException] = []
+    started = threading.Barrier(4)
 
-    def call() -> None:
-        try:
-            for _ in range(2000):
-                fence()
-        except BaseException as error:
-            failures.append(error)
+    def call(number: int) -> None:
+        started.wait()
+        for _ in range(2000):
+            fence()
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(call, range(4)))
 
 
 def test_where_it_is_compiled_the_compiled_fence_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

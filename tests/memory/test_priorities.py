@@ -10,6 +10,7 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from mmap import PROT_READ
 from types import CodeType
 
@@ -251,11 +252,8 @@ def test_two_threads_keep_out_of_each_others_way(
         for _ in range(500):
             priorities.update(rng.integers(0, LEAVES, 20), rng.random(20) + 0.1)
 
-    threads = [threading.Thread(target=change, args=(seed,)) for seed in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(change, range(2)))
     assert_sums_are_right(memory)
 
 

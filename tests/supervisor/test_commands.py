@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -56,11 +56,8 @@ def test_order_is_kept_between_threads(inbox: Inbox) -> None:
         for number in range(100):
             inbox.put(name, {"number": number})
 
-    threads = [threading.Thread(target=put, args=(name,)) for name in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(put, "abc"))
     taken = [(command.name, command.arguments["number"]) for command in inbox.take()]
     for name in "abc":
         assert [number for each, number in taken if each == name] == list(range(100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,19 +36,13 @@ def test_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
 
 def test_two_first_starts_share_one_token(tmp_path: Path) -> None:
     barrier = threading.Barrier(8)
-    tokens: list[str] = []
 
-    def start() -> None:
+    def start(number: int) -> str:
         barrier.wait()
-        tokens.append(load_or_make_token(tmp_path / "state", {}))
+        return load_or_make_token(tmp_path / "state", {})
 
-    starts = [threading.Thread(target=start) for _ in range(8)]
-    for thread in starts:
-        thread.start()
-    for thread in starts:
-        thread.join()
-    assert len(tokens) == 8
-    assert len(set(tokens)) == 1
+    with ThreadPoolExecutor(8) as starts:
+        assert len(set(starts.map(start, range(8)))) == 1
     assert os.listdir(tmp_path / "state") == ["token"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -231,19 +232,13 @@ def test_a_refusal_is_told_with_its_reason(
 
 def test_of_two_writers_with_one_etag_one_wins(client: TestClient, backend: Any) -> None:
     etag = client.get("/v1/deadlines").headers["etag"]
-    answers: list[int] = []
 
-    def write(seconds: float) -> None:
+    def write(seconds: float) -> int:
         headers = {"if-match": etag}
-        body = {"deadline_s": seconds}
-        answers.append(patch(client, "/v1/deadlines", body, **headers).status_code)
+        return patch(client, "/v1/deadlines", {"deadline_s": seconds}, **headers).status_code
 
-    writers = [threading.Thread(target=write, args=(seconds,)) for seconds in (10.0, 20.0)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert sorted(answers) == [200, 412]
+    with ThreadPoolExecutor(2) as writers:
+        assert sorted(writers.map(write, (10.0, 20.0))) == [200, 412]
     assert len(backend.commands) == 1
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -174,22 +175,18 @@ def test_without_the_file_the_newest_still_come(started: Run, damage: str) -> No
 def test_many_readers_while_it_is_written(started: Run) -> None:
     started.report()
     log = EventLog(started.path, lambda reason: None)
-    wrong: list[list[int]] = []
 
     def read() -> None:
         for _ in range(40):
             found = ids(started.backend.events(1000))
-            if found != list(range(len(found), 0, -1)):
-                wrong.append(found)
+            assert found == list(range(len(found), 0, -1))
 
-    readers = [threading.Thread(target=read) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for number in range(1, 501):
-        log.put(event(number))
-        time.sleep(0.0005)
-    for reader in readers:
-        reader.join()
+    with ThreadPoolExecutor(4) as readers:
+        reading = [readers.submit(read) for _ in range(4)]
+        for number in range(1, 501):
+            log.put(event(number))
+            time.sleep(0.0005)
     log.close(20.0)
-    assert wrong == []
+    for each in reading:
+        each.result()
     assert len(started.backend.events(1000)["events"]) == 500
