@@ -15,7 +15,6 @@ def private_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledge
     return FrameRing.private(blueprint, capacity), Ledger.private(blueprint, capacity)
 
 
-
 def write_row(ledger: Ledger, tick: int, **values: Any) -> None:
     """Write a row; what is not given does not matter."""
     usual = {

@@ -10,8 +10,7 @@ import pytest
 
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import TERMINATED, Ledger
+from rtagent.memory.ledger import TERMINATED
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from rtagent.storage import replay_files, replay_snapshot
@@ -19,6 +18,7 @@ from rtagent.storage.checkpoint import Signature
 from rtagent.storage.replay_restoring import RestoreReport, restore
 from rtagent.storage.replay_snapshot import SaveReport, find, save
 from tests.conftest import make_blueprint
+from tests.rows import private_rings
 
 SIGNATURE = Signature("Game-v0", "nature", "4x6x5 uint8", "Discrete(3)")
 CHUNK = 16
@@ -48,8 +48,7 @@ class Rings:
     def __init__(
         self, blueprint: Blueprint = PIXELS, capacity: int = CAPACITY, run: int = 0
     ) -> None:
-        self.frames = FrameRing.private(blueprint, capacity)
-        self.ledger = Ledger.private(blueprint, capacity)
+        self.frames, self.ledger = private_rings(blueprint, capacity)
         self.blueprint, self.run = blueprint, run
 
     def write(self, ticks: int) -> Rings:

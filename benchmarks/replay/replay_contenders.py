@@ -54,8 +54,7 @@ class Ours:
 
     def draw(self, replay: Replay) -> Draw:
         """Draws batches from one of the replays; each draw first takes in what is new."""
-        while replay.refresh():
-            pass
+        replay.catch_up()
 
         def batch(size: int) -> object:
             replay.refresh()

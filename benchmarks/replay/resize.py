@@ -127,8 +127,7 @@ def sample(handles: WorldHandles, shared: Any, index: int) -> None:
     world, rng, checker = World(handles), np.random.default_rng(index), Checker()
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
     mine = np.frombuffer(shared, np.float64)[8 + 16 * index :]
-    while replay.refresh():
-        pass
+    replay.catch_up()
     before, waited = moment()
     while (phase := int(shared[PHASE])) != STOP:
         replay.refresh()

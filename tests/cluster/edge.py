@@ -21,13 +21,11 @@ from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
 from tests.conftest import make_blueprint
-from tests.rows import write_row
+from tests.rows import private_rings, write_row
 
 SHAPE = (3,)
 
@@ -59,8 +57,7 @@ class Edge:
             "cluster": {"replay": replay, "weights_every": 4},
         })
         self.blueprint = _blueprint(self.config, stack, actions)
-        self.frames = FrameRing.private(self.blueprint, capacity)
-        self.ledger = Ledger.private(self.blueprint, capacity)
+        self.frames, self.ledger = private_rings(self.blueprint, capacity)
         self._slots = slots
         self.node = self.new_node()
         self.joining = Joining(name, self.config, self.blueprint, slots)

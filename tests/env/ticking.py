@@ -15,10 +15,10 @@ from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.staggering.arbiter import Arbiter, Deposited
+from tests.rows import private_rings
 
 CAPACITY = 256
 RATE_HZ = 50.0
@@ -72,8 +72,7 @@ class Memory:
     """The shared memory of one run, in this process."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        self.frames = FrameRing.private(blueprint, CAPACITY)
-        self.ledger = Ledger.private(blueprint, CAPACITY)
+        self.frames, self.ledger = private_rings(blueprint, CAPACITY)
         self.actions = ActionSlots.private(blueprint)
         self.record = ProcessMetrics(private_memory(ProcessMetrics.size())).environment
         self.states = None

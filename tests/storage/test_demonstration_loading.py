@@ -335,8 +335,7 @@ def test_what_is_learned_from_them_alone_is_right_at_their_delay(
     fill(saved(tmp_path, recorded), rings, delay)
     learning = LearningConfig(n_step=1, gamma=0.0, learning_rate=5e-3)
     replay = Replay(rings.frames, rings.ledger, learning)
-    while replay.refresh():
-        pass
+    replay.catch_up()
     network = networks.build(
         PolicyConfig(network="mlp"), blueprint.observation_space, blueprint.action_space
     )

@@ -21,14 +21,13 @@ from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import recurrent
 from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
 from rtagent.learning.replay.sequences import SequenceBatch, SequenceReplay, SequenceShape, blank
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.memory.policy_states import Beginning
 from rtagent.policy.networks import build, head_of
 from rtagent.policy.recurrent import state_size_of
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
-from tests.rows import write_row
+from tests.rows import private_rings, write_row
 
 SPACE = spaces.Box(-1.0, 1.0, (1, 2), np.float32)
 ACTIONS = spaces.Discrete(3)
@@ -64,8 +63,7 @@ class Acted:
             make_blueprint(frame_shape=(2,), frame_stack=1), frame_dtype="float32",
             observation_space=SPACE, action_space=ACTIONS, state_size=size,
         )
-        self.frames = FrameRing.private(self.blueprint, CAPACITY)
-        self.ledger = Ledger.private(self.blueprint, CAPACITY)
+        self.frames, self.ledger = private_rings(self.blueprint, CAPACITY)
         self.rng = np.random.default_rng(5)
         self.answers: dict[int, torch.Tensor] = {}
         self.begun: dict[int, Beginning] = {}
@@ -113,8 +111,7 @@ class Acted:
 
     def replay(self, learning: LearningConfig) -> SequenceReplay:
         replay = SequenceReplay(self.frames, self.ledger, learning)
-        while replay.refresh():
-            pass
+        replay.catch_up()
         return replay
 
 

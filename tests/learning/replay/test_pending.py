@@ -23,7 +23,7 @@ from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.pending import PendingActions, PendingReader
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
-from tests.rows import write_row
+from tests.rows import private_rings, write_row
 
 BLUEPRINT = make_blueprint(
     frame_shape=(1,), frame_dtype="float32", frame_stack=1, pending_actions=4
@@ -63,10 +63,7 @@ class World:
 
 def played(seed: int) -> World:
     """A run of `TICKS` ticks with four inference processes."""
-    world = World(
-        FrameRing.private(BLUEPRINT, CAPACITY), Ledger.private(BLUEPRINT, CAPACITY),
-        ActionSlots.private(BLUEPRINT),
-    )
+    world = World(*private_rings(BLUEPRINT, CAPACITY), ActionSlots.private(BLUEPRINT))
     assert PENDING is not None
     rng, reader = np.random.default_rng(seed), PendingReader(PENDING, world.ledger, world.slots)
     arbiter, workers = Arbiter(), [Inference() for _ in range(4)]
@@ -129,8 +126,7 @@ def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_
     world = played(seed)
     learning = LearningConfig(n_step=n_step)
     replay = Replay(world.frames, world.ledger, learning)
-    while replay.refresh():
-        pass
+    replay.catch_up()
     batch = replay.sample(500, np.random.default_rng(seed))
     assert batch is not None
     check(world, batch)
@@ -150,8 +146,7 @@ def test_after_truncation_pending_actions_are_the_executed_ones() -> None:
     """By the last decisions of truncated episodes alone."""
     world = played(3)
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
-    while replay.refresh():
-        pass
+    replay.catch_up()
     found = replay.index.get(np.arange(*replay.index.span))
     cut_off = 0
     for frame, following, pending in zip(

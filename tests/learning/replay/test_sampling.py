@@ -41,18 +41,14 @@ class World:
     def learner(self, ticks: int = 0, *, uniform: bool = False) -> Replay:
         """A learner's replay that has taken in all rows, after so many ticks."""
         self.play(self.rings[1].newest + 1, ticks)
-        return caught_up(Replay(*self.rings, LEARNING, None if uniform else self.priorities))
+        replay = Replay(*self.rings, LEARNING, None if uniform else self.priorities)
+        replay.catch_up()
+        return replay
 
 
 @pytest.fixture
 def world(make_blueprint: Any) -> World:
     return World(private_rings(make_blueprint((1,), "float32", 1), CAPACITY))
-
-
-def caught_up(replay: Replay) -> Replay:
-    while replay.refresh():
-        pass
-    return replay
 
 
 def sampled(replay: Replay, count: int, seed: int = 0, beta: float = 1.0) -> Batch:
@@ -132,7 +128,8 @@ def test_learners_share_errors_but_not_their_position(world: World) -> None:
     assert set(sampled(world.learner(44), 64).frames.tolist()) == {17, 40, 41}
     # The first learner has not seen frames 40 and 41 yet: it draws again.
     assert set(sampled(one, 64).frames.tolist()) == {17}
-    assert set(sampled(caught_up(one), 64).frames.tolist()) == {17, 40, 41}
+    one.catch_up()
+    assert set(sampled(one, 64).frames.tolist()) == {17, 40, 41}
 
 
 def test_lost_transitions_are_not_drawn(world: World) -> None:
@@ -142,7 +139,8 @@ def test_lost_transitions_are_not_drawn(world: World) -> None:
     assert min(sampled(replay, 64).frames) >= 100
     world.play(150, 500)
     assert replay.sample(64, rng) is None
-    found = shares(caught_up(replay), rng, 40)
+    replay.catch_up()
+    found = shares(replay, rng, 40)
     oldest = world.rings[0].oldest
     assert min(found) >= oldest
     assert len(found) == 498 - oldest
