@@ -29,11 +29,13 @@ class DelayedLink:
     Args:
         target: local port that it leads to.
         delay_s: of each direction.
-        port: port where it listens. If 0, a free one.
+
+    Attributes:
+        port: where it listens.
     """
 
-    def __init__(self, target: int, delay_s: float, port: int = 0) -> None:
-        self._target, self._delay_s, self.port = target, delay_s, port
+    def __init__(self, target: int, delay_s: float) -> None:
+        self._target, self._delay_s = target, delay_s
         self._loop = asyncio.new_event_loop()
         self._whole = asyncio.Event()
         self._whole.set()
@@ -70,7 +72,7 @@ class DelayedLink:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _open(self) -> int:
-        self._server = server = await asyncio.start_server(self._join, "127.0.0.1", self.port)
+        self._server = server = await asyncio.start_server(self._join, "127.0.0.1", 0)
         port: int = server.sockets[0].getsockname()[1]
         return port
 

@@ -142,11 +142,9 @@ class ActingPolicy:
         with torch.inference_mode(False):
             return torch.from_numpy(ask())
 
-    def greedy(
-        self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None = None
-    ) -> Floats:
+    def greedy(self, observation: npt.NDArray[Any]) -> Floats:
         """As `values`, but of a random actor the (n,) mean action; of a chunk, the first answer."""
-        answer = self.values(observation, pending)
+        answer = self.values(observation)
         # In a world that waits for each action, only the first one is used.
         answer = answer[0] if answer.ndim == 2 else answer
         if self._mean is None:

@@ -50,8 +50,8 @@ def changed(path: str, value: Any, **changes: Any) -> Snapshot:
     return snapshot(stats=judged(stats, FakeBackend().report), **changes)
 
 
-def text(shown: Snapshot, width: int = 120, height: int | None = None, lost: str = "") -> str:
-    lines = frame_lines(shown, lost or None, width, height)
+def text(shown: Snapshot, width: int = 120, lost: str = "") -> str:
+    lines = frame_lines(shown, lost or None, width, None)
     return "\n".join(line.plain.rstrip() for line in lines)
 
 

@@ -42,11 +42,11 @@ def actions_of(case: str) -> spaces.Space[Any]:
     return CONTINUOUS if case in ("td3", "ddpg", "sac") else DISCRETE
 
 
-def update(case: str, precision: str, seed: int = 0, **settings: Any) -> SharedUpdate:
+def update(case: str, precision: str, **settings: Any) -> SharedUpdate:
     learning = LearningConfig(
         **{"precision": precision, "gradient_clip": 0.0, **CASES[case], **settings}
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     policy = PolicyConfig(network="nature")
     network = build_learned(policy, IMAGES, actions_of(case), learning)
     return SharedUpdate.private(network, learning, torch.Generator().manual_seed(1))

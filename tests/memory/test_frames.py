@@ -28,9 +28,9 @@ def fill(ring: FrameRing, count: int) -> None:
         ring.publish(number, picture(number), 0)
 
 
-def observe(ring: FrameRing, number: int, shape: tuple[int, ...] = (4, 6, 5)) -> list[int] | None:
+def observe(ring: FrameRing, number: int) -> list[int] | None:
     """What the stack that ends with a frame shows; none if it cannot be had."""
-    out = np.zeros(shape, np.uint8)
+    out = np.zeros((4, 6, 5), np.uint8)
     if not ring.observation(number, out):
         return None
     assert (out == out[:, :1, :1]).all()

@@ -17,11 +17,11 @@ from tests.forked import eventually
 from tests.service.conftest import TOKEN, RunningService
 
 
-def open_stream(service: RunningService, hz: int = 20) -> socket.socket:
+def open_stream(service: RunningService) -> socket.socket:
     """An event stream whose client does not read."""
     sock = socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
     sock.sendall(
-        f"GET /v1/stats/stream?hz={hz} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
+        f"GET /v1/stats/stream?hz=20 HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
         f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
     )
     return sock

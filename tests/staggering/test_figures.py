@@ -19,9 +19,9 @@ from rtagent.staggering.figures import (
 A, R, D = Source.AGENT, Source.REUSED, Source.DEFAULT
 
 
-def ticks(sources: list[Source], delay: int = 6) -> list[TickRecord]:
+def ticks(sources: list[Source]) -> list[TickRecord]:
     return [
-        TickRecord(k, source, delay if source else 0, k - delay if source else -1, k * 0.02)
+        TickRecord(k, source, 6 if source else 0, k - 6 if source else -1, k * 0.02)
         for k, source in enumerate(sources)
     ]
 

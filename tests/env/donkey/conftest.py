@@ -112,11 +112,11 @@ def connect():
         each.close()
 
 
-def until(connection, condition, timeout=120.0):
+def until(connection, condition):
     """Poll as a client does, in short turns, until a condition holds; the seconds taken."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() < began + timeout, (connection.state, connection.count)
+        assert time.monotonic() < began + 120.0, (connection.state, connection.count)
         connection.poll(connection._clock.now() + 0.02, enough=condition)
         while connection.waiting:
             connection.take()

@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 
-def picture(shape=(120, 160, 3), encoding="JPEG", level=90):
-    """A picture of one grey level, as telemetry carries it."""
+def picture(shape=(120, 160, 3), encoding="JPEG"):
+    """A grey picture, as telemetry carries it."""
     file = io.BytesIO()
-    Image.fromarray(np.full(shape, level, np.uint8)).save(file, encoding)
+    Image.fromarray(np.full(shape, 90, np.uint8)).save(file, encoding)
     return base64.b64encode(file.getvalue()).decode()
 
 

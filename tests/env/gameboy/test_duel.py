@@ -33,9 +33,9 @@ def tap(duel):
     return tap
 
 
-def wait_for(duel, screen, action=NOOP, ticks=200):
+def wait_for(duel, screen, action=NOOP):
     view = view_of(duel)
-    for _ in range(ticks):
+    for _ in range(200):
         if view["screen"] == screen:
             return
         duel.step(action)
