@@ -20,11 +20,17 @@ READY_LIMIT_S = 300.0
 STOP_LIMIT_S = 60.0
 
 
+def options(*settings: str) -> list[str]:
+    """Settings, `SECTION.KEY=VALUE`, as options of the command line."""
+    return [word for each in settings for word in ("--set", each)]
+
+
 class RunningDaemon:
     """`rtagent serve` on a free port, with a state directory of its own.
 
     Args:
-        arguments: further arguments of `rtagent serve`.
+        settings: overrides of its configuration, `SECTION.KEY=VALUE`.
+        quiet: whether its log has warnings alone.
         state_dir: folder of its state. If None, one that is removed at the end.
         environ: further variables of its environment.
         ready: whether to wait at the start until the daemon acts.
@@ -34,14 +40,15 @@ class RunningDaemon:
 
     def __init__(
         self,
-        *arguments: str,
+        *settings: str,
+        quiet: bool = False,
         state_dir: Path | None = None,
         environ: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
         ready: bool = True,
         stderr: int | None = None,
     ) -> None:
-        self._arguments = arguments
+        self._arguments = ["--quiet"] * quiet + options(*settings)
         self._under = under
         self._state_dir = state_dir
         self._environ = {**os.environ, **(environ or {})}

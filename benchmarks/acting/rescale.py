@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     grown, shrunk = [], []
-    with RunningDaemon("--set", "inference.processes=1") as daemon:
+    with RunningDaemon("inference.processes=1") as daemon:
         ledger = Ledger(daemon.process.pid, daemon.status()["config"]["replay"]["capacity"])
         time.sleep(3.0)
         for _ in range(args.rounds):

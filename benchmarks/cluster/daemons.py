@@ -24,7 +24,7 @@ SETTINGS = (
 
 def daemon(*settings: str) -> RunningDaemon:
     """A daemon of a small world, not started yet."""
-    return RunningDaemon(*(word for each in (*SETTINGS, *settings) for word in ("--set", each)))
+    return RunningDaemon(*SETTINGS, *settings)
 
 
 class Cluster:

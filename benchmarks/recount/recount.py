@@ -31,10 +31,7 @@ from benchmarks.recount.witness import EVERY_S, Witness
 from rtagent.cli.output import plain_table, print_json, stdout
 
 CAPACITY = 20_000
-WORLD = (
-    "--quiet", "--set", "env.id=CartPole-v1", "--set", f"replay.capacity={CAPACITY}",
-    "--set", "learning.learning_starts=100",
-)
+WORLD = ("env.id=CartPole-v1", f"replay.capacity={CAPACITY}", "learning.learning_starts=100")
 GROWING = re.compile(
     r"clock\.ticks|actions\.(agent|reused|default|overwritten)|regret\.inaction\.value"
     r"|inference\.workers.*\.inferences|replay\.(size|bytes)|episodes\.count"
@@ -267,10 +264,9 @@ CONFIGURATIONS = {
 def measure(name: str) -> list[list[Line]]:
     """Run a configuration: the lines of each comparison."""
     chosen = CONFIGURATIONS[name]
-    settings = [f"env.rate_hz={chosen.rate_hz}", *chosen.settings]
-    arguments = [each for setting in settings for each in ("--set", setting)]
+    settings = (*WORLD, f"env.rate_hz={chosen.rate_hz}", *chosen.settings)
     with (
-        RunningDaemon(*WORLD, *arguments, ready=False) as daemon,
+        RunningDaemon(*settings, quiet=True, ready=False) as daemon,
         witness_of(daemon) as witness,
     ):
         run = Run(daemon, witness, chosen.rate_hz)

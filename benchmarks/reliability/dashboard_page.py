@@ -88,7 +88,7 @@ def measure(rounds: int, seconds: float, before: Path | None = None) -> dict[str
     found: dict[str, dict[str, list[float]]] = {
         page: {"no-preference": [], "reduce": []} for page in pages
     }
-    acting = RunningDaemon("--quiet", "--set", "learning.processes=0")
+    acting = RunningDaemon("learning.processes=0", quiet=True)
     with acting as daemon, sync_playwright() as playwright:
         for _ in range(rounds):
             for motion in ("no-preference", "reduce"):

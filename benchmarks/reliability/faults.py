@@ -319,11 +319,10 @@ def counted_processes(supervisor: int) -> Iterator[None]:
 def run(minutes: float, seed: int) -> dict[str, Any]:
     """Inject faults for a while; all figures."""
     broken: str | None = None
-    options = [word for each in SETTINGS for word in ("--set", each)]
     reader, writer = os.pipe()
     with small_disk() as state_dir, tempfile.TemporaryDirectory() as folder:
         daemon = RunningDaemon(
-            *options, state_dir=state_dir, environ={"INJECTED": folder}, stderr=writer
+            *SETTINGS, state_dir=state_dir, environ={"INJECTED": folder}, stderr=writer
         )
         with daemon, counted_processes(daemon.process.pid):
             os.close(writer)

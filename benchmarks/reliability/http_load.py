@@ -119,15 +119,15 @@ def measure(
         rounds: how often each phase is run.
         seconds: of a phase.
         phases: some of `PHASES`.
-        settings: further arguments of `rtagent serve`.
+        settings: further ones of the daemon, `SECTION.KEY=VALUE`.
     """
     rows: dict[str, list[Rows]] = {phase: [] for phase in phases}
     used = dict.fromkeys(phases, 0.0)
     answers: dict[str, list[dict[str, Any]]] = {phase: [] for phase in phases}
-    capacity = ("--quiet", "--set", f"replay.capacity={CAPACITY}")
+    held = f"replay.capacity={CAPACITY}"
     log_bytes = dict.fromkeys(phases, 0)
     few = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
-    with RunningDaemon(*capacity, *settings, under=few) as daemon:
+    with RunningDaemon(held, *settings, quiet=True, under=few) as daemon:
         door = Door(int(urlsplit(daemon.url).port or 0), daemon.token)
         ledger = Ledger(daemon.process.pid, CAPACITY)
         service = next(r["pid"] for r in daemon.status()["roles"] if r["role"] == "service")

@@ -46,7 +46,7 @@ TRIALS = 3
 MOST_GROWTH = 0.02
 CAPACITY = 4096
 """Ticks: the replay is full before the first fifth of a long run is over."""
-SETTINGS = ("--quiet", "--set", f"replay.capacity={CAPACITY}", "--set", "run.checkpoint_every_s=15")
+SETTINGS = (f"replay.capacity={CAPACITY}", "run.checkpoint_every_s=15")
 USUAL: dict[str, dict[str, Any]] = {
     "/v1/inference": {"processes": 2, "algorithm": "adaptive"},
     "/v1/learning": {"processes": 1, "paused": False, "batch_size": 32},
@@ -239,7 +239,8 @@ class Soak:
 def run(minutes: float, seed: int) -> dict[str, Any]:
     """Soak a daemon; returns every figure."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with RunningDaemon(*SETTINGS) as daemon, progress_bar(*columns) as progress:
+    running = RunningDaemon(*SETTINGS, quiet=True)
+    with running as daemon, progress_bar(*columns) as progress:
         rate_hz = daemon.stats()["clock"]["target_rate_hz"]
         ledger = Ledger(daemon.process.pid, CAPACITY)
         soak = Soak(daemon, Recount(ledger, rate_hz), random.Random(seed))

@@ -118,8 +118,7 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody(
     # At the learner, too, no file of the working directory takes an installed module's place.
     (tmp_path / "torch.py").write_text("raise ImportError('of the working directory')")
     monkeypatch.chdir(tmp_path)
-    options = [word for each in SETTINGS for word in ("--set", each)]
-    with RunningDaemon(*options, environ={**os.environ, "PYTHONSAFEPATH": "1"}) as daemon:
+    with RunningDaemon(*SETTINGS, environ={**os.environ, "PYTHONSAFEPATH": "1"}) as daemon:
         eventually(lambda: updates(daemon) > 10, "it learns")
         eventually(lambda: link(daemon)["connected"], "the status says so")
         first = link(daemon)

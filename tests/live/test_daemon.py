@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.daemon import RunningDaemon
+from benchmarks.daemon import RunningDaemon, options
 from rtagent.cli.serve import PROTECTED
 from rtagent.processes.scheduling import SERVICE_NICE, SUPERVISOR_NICE
 from rtagent.processes.worker import OUT_OF_MEMORY
@@ -19,10 +19,7 @@ from tests.conftest import eventually
 
 pytestmark = pytest.mark.process
 
-CARTPOLE = (
-    "--set", "env.id=CartPole-v1", "--set", "replay.capacity=20000",
-    "--set", "learning.updates_per_tick=1",
-)
+CARTPOLE = ("env.id=CartPole-v1", "replay.capacity=20000", "learning.updates_per_tick=1")
 
 
 def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +34,9 @@ def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = rtagent("serve", "--port", str(port), "--state-dir", str(tmp_path), *CARTPOLE)
+        refused = rtagent(
+            "serve", "--port", str(port), "--state-dir", str(tmp_path), *options(*CARTPOLE)
+        )
     assert refused.returncode == 2
     assert f"port {port} is in use" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
@@ -135,7 +134,9 @@ def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
 
 
 def test_a_second_daemon_is_refused_its_directory_and_its_port(daemon: RunningDaemon) -> None:
-    same = rtagent("serve", "--port", "0", "--state-dir", str(daemon.state_dir), *CARTPOLE)
+    same = rtagent(
+        "serve", "--port", "0", "--state-dir", str(daemon.state_dir), *options(*CARTPOLE)
+    )
     assert same.returncode == 2
     assert "held by another daemon" in same.stderr
     assert len(same.stderr.strip().splitlines()) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.daemon import RunningDaemon
+from benchmarks.daemon import RunningDaemon, options
 from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
 
@@ -102,7 +102,7 @@ def refusal(small_disk: Disk) -> str:
     """What `rtagent serve` says when it cannot start on this disk."""
     command = [
         *small_disk.under, sys.executable, "-m", "rtagent", "serve", "--port", "0",
-        "--state-dir", str(small_disk.folder), *FAST_CARTPOLE,
+        "--state-dir", str(small_disk.folder), *options(*FAST_CARTPOLE),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2, done.stderr

@@ -10,13 +10,12 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from tests.conftest import eventually
-from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
 FEW = 60
 PROCESSES = 24
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", "replay.capacity=20000", f"inference.processes={PROCESSES}",
     "learning.processes=0", "run.tensorboard=false",
 )
@@ -24,7 +23,7 @@ OPTIONS = options(
 
 def test_processes_without_descriptors_wait() -> None:
     few = ("prlimit", f"--nofile={FEW}:{FEW}")
-    with RunningDaemon(*OPTIONS, under=few, ready=False) as daemon:
+    with RunningDaemon(*SETTINGS, under=few, ready=False) as daemon:
 
         # The service, too, has few descriptors, and may hang up.
         def roles() -> list[dict[str, Any]]:

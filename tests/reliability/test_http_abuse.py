@@ -23,13 +23,12 @@ from benchmarks.process_figures import resident_bytes
 from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Recount
 from benchmarks.reliability.http_client import Client, Polls, request_text
 from tests.conftest import eventually
-from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
 CAPACITY = 20_000
 RATE_HZ = 60.0
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", f"replay.capacity={CAPACITY}",
     "learning.processes=0",
 )
@@ -42,7 +41,7 @@ EVIL = "http://evil.example"
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
-    with RunningDaemon(*OPTIONS) as running:
+    with RunningDaemon(*SETTINGS) as running:
         yield running
 
 

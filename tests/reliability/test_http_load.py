@@ -29,7 +29,7 @@ def test_the_world_ticks_on_under_load() -> None:
     told = []
     # What others do on the machine spoils one round; what the clients do would spoil them all.
     for _ in range(ROUNDS):
-        result = measure(1, 2.5, ("quiet", "load"), ("--set", "learning.processes=0"))
+        result = measure(1, 2.5, ("quiet", "load"), ("learning.processes=0",))
         told.append(result)
         statuses = result["answers"]["load"][0]["statuses"]
         # Twenty streams of figures and twenty of pictures, and what is asked for beside them.

@@ -23,12 +23,12 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.reliability.faults import mapped_bytes, open_descriptors
 from tests.conftest import eventually
 
-from .watching import await_ticks, options
+from .watching import await_ticks
 
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = options(
+SETTINGS = (
     "env.id=benchmarks.reliability.injected:Injected-v0",
     "policy.factory=benchmarks.reliability.injected:Policy",
     "inference.processes=2", "learning.processes=0", "replay.capacity=20000",
@@ -69,7 +69,7 @@ class Victim:
             self.daemon = None
         if self.daemon is None:
             silent = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh", str(self.log))
-            self.daemon = RunningDaemon(*OPTIONS, environ=self._environ, under=silent)
+            self.daemon = RunningDaemon(*SETTINGS, environ=self._environ, under=silent)
             self.daemon.__enter__()
         return self.daemon
 

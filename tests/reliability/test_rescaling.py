@@ -12,7 +12,6 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone, resident_bytes
 from tests.conftest import eventually
 from tests.reliability.conftest import held_bytes
-from tests.reliability.watching import options
 
 pytestmark = pytest.mark.process
 
@@ -21,7 +20,7 @@ WARM_UP = 2
 MOST_GROWTH = 2 << 20
 """Bytes. One leaked process object, pipe or page per start would be more, 100 times over."""
 RINGS = {"/memfd:rtagent-frames", "/memfd:rtagent-ledger"}
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=60", "replay.capacity=20000", "learning.processes=0",
     "inference.processes=1", "run.tensorboard=false",
 )
@@ -52,7 +51,7 @@ def held(supervisor: int) -> int:
 
 @pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_from_1_to_16_processes_and_back(rounds: int) -> None:
-    with RunningDaemon(*OPTIONS) as daemon:
+    with RunningDaemon(*SETTINGS) as daemon:
         supervisor = daemon.process.pid
         (fork_server,) = (pid for pid in descendants(supervisor) if is_fork_server(pid))
         family = None

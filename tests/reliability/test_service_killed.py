@@ -15,7 +15,6 @@ from benchmarks.recount.raw_ledger import DEFAULT, Ledger
 from rtagent.clock import NANO
 from tests.conftest import eventually
 from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, slips, updates
-from tests.reliability.watching import options
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
@@ -25,7 +24,7 @@ KILLS = 3
 LIMIT_S = 3.0
 HELD_UP_S = 6.0
 """A machine that is busy with other things may be so much later, now and then."""
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", PATIENT_CLOCK, f"replay.capacity={CAPACITY}",
     "learning.learning_starts=100", "learning.publish_every=1", "run.tensorboard=false",
 )
@@ -41,7 +40,7 @@ def service_of(daemon: RunningDaemon) -> dict[str, Any]:
 
 def test_killed_at_random(machine: Machine) -> None:
     chance = random.Random(5)
-    with RunningDaemon(*OPTIONS) as daemon:
+    with RunningDaemon(*SETTINGS) as daemon:
         ledger = Ledger(daemon.process.pid, CAPACITY)
         eventually(lambda: updates(daemon) > 20, "it learns")
         away_ns = []

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.daemon import RunningDaemon
+from benchmarks.daemon import RunningDaemon, options
 from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 
 from .conftest import updates
-from .watching import LEADING_A_GROUP, check_group_ends_in_order, options
+from .watching import LEADING_A_GROUP, check_group_ends_in_order
 
 pytestmark = pytest.mark.process
 
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
     "learning.learning_starts=100", "learning.updates_per_tick=0.25", "run.checkpoint_every_s=3600",
 )
@@ -33,14 +33,14 @@ OPTIONS = options(
 def test_sigterm_to_the_whole_group_is_an_orderly_end(tmp_path: Path) -> None:
     """So is SIGHUP: `test_supervisor_killed.py`."""
     with RunningDaemon(
-        *OPTIONS, state_dir=tmp_path / "state", under=LEADING_A_GROUP
+        *SETTINGS, state_dir=tmp_path / "state", under=LEADING_A_GROUP
     ) as daemon:
         eventually(lambda: updates(daemon) > 0, "it learns")
         check_group_ends_in_order(daemon, signal.SIGTERM)
 
 
 def test_a_signal_to_a_child_ends_nothing_else(tmp_path: Path) -> None:
-    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state") as daemon:
+    with RunningDaemon(*SETTINGS, state_dir=tmp_path / "state") as daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             for each in descendants(daemon.process.pid):
                 with suppress(ProcessLookupError):
@@ -103,7 +103,7 @@ def test_ctrl_c_at_any_moment_of_the_start_says_nothing(
 ) -> None:
     further = {"serve": ("--quiet", "--port", "0"), "train": ("--seconds", "60")}[command]
     folder = ("--state-dir", str(tmp_path / "state"))
-    with started(command, *further, *folder, *OPTIONS) as (process, said):
+    with started(command, *further, *folder, *options(*SETTINGS)) as (process, said):
         eventually(lambda: MOMENTS[moment](process.pid), moment)
         family = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)

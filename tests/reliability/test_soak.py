@@ -23,7 +23,7 @@ SHORT_GROWTH = 0.5
 
 @pytest.mark.process
 def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
-    with RunningDaemon(*FAST_CARTPOLE, "--set", "learning.processes=0") as daemon:
+    with RunningDaemon(*FAST_CARTPOLE, "learning.processes=0") as daemon:
         recount = Recount(Ledger(daemon.process.pid, CAPACITY), 100.0)
         soak = Soak(daemon, recount, random.Random(0))
         await_ticks(daemon, 100)

@@ -15,14 +15,13 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, holders, memfds, updates
-from tests.reliability.watching import options
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 FAULTY = Path(__file__).parent.parent / "faulty"
 STREAMS = 10
 LIMIT_S = 8.0
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=60", "replay.capacity=20000", "inference.processes=2",
     "learning.learning_starts=100", "policy.factory=faulty:DeafWhenTold",
 )
@@ -51,7 +50,7 @@ def test_deaf_processes_and_open_streams(tmp_path: Path, machine: Machine) -> No
     switch = tmp_path / "switch"
     environ = {"PYTHONPATH": f"{FAULTY}:{FAULTY.parents[1]}", "FAULTY_SWITCH": str(switch)}
     with (
-        RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", environ=environ) as daemon,
+        RunningDaemon(*SETTINGS, state_dir=tmp_path / "state", environ=environ) as daemon,
         contextlib.ExitStack() as streams,
     ):
         eventually(lambda: updates(daemon) > 0, "it learns")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.daemon import RunningDaemon
+from benchmarks.daemon import RunningDaemon, options
 from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
@@ -18,7 +18,6 @@ from tests.reliability.watching import (
     LEADING_A_GROUP,
     check_group_ends_in_order,
     newest_checkpoint,
-    options,
 )
 
 pytestmark = pytest.mark.process
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.process
 LIMIT_S = 1.0
 # A sum tree of this size is reserved at the start: shared memory that is seen to go.
 CAPACITY = 4_000_000
-OPTIONS = options(
+SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=120", f"replay.capacity={CAPACITY}",
     "learning.prioritized=true", "learning.learning_starts=100", "learning.updates_per_tick=0.25",
     "inference.processes=3",
@@ -38,7 +37,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
     tmp_path: Path, machine: Machine
 ) -> None:
     named = set(os.listdir("/dev/shm"))
-    with RunningDaemon(*OPTIONS, state_dir=tmp_path) as daemon:
+    with RunningDaemon(*SETTINGS, state_dir=tmp_path) as daemon:
         eventually(lambda: updates(daemon) > 10, "it learns")
         written = daemon.post("/v1/checkpoints")
         version = daemon.stats()["learning"]["weights_version"]
@@ -66,7 +65,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
     assert saved >= written["updates"] > 10
     # It could not take back what it had announced.
     (tmp_path / "daemon.json").unlink()
-    with RunningDaemon(*OPTIONS, state_dir=tmp_path, under=LEADING_A_GROUP) as daemon:
+    with RunningDaemon(*SETTINGS, state_dir=tmp_path, under=LEADING_A_GROUP) as daemon:
         assert daemon.stats()["learning"]["weights_version"] >= version
         eventually(lambda: updates(daemon) > 0, "a learner has taken over")
         assert updates(daemon) >= saved
@@ -81,7 +80,7 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
         sys.executable, "-m", "rtagent", "serve", "--port", "0", "--state-dir", str(tmp_path)
     ]
     daemon = subprocess.Popen(
-        [*command, *OPTIONS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [*command, *options(*SETTINGS)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:

@@ -13,13 +13,7 @@ from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
 
-
-def options(*settings: str) -> list[str]:
-    """Settings as options of the command line."""
-    return [word for each in settings for word in ("--set", each)]
-
-
-FAST_CARTPOLE = options(
+FAST_CARTPOLE = (
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
     "learning.learning_starts=100", "learning.updates_per_tick=0.25",
     "run.checkpoint_every_s=1",

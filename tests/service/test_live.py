@@ -23,8 +23,7 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     """A client of one daemon for all tests of this module."""
-    arguments = [argument for each in SETTINGS for argument in ("--set", each)]
-    with RunningDaemon(*arguments) as daemon:
+    with RunningDaemon(*SETTINGS) as daemon:
         note = json.loads((daemon.state_dir / "daemon.json").read_text())
         token = (daemon.state_dir / "token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"}
