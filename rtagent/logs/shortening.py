@@ -91,8 +91,10 @@ def _ends(text: str, keep: int) -> str:
 
 
 def _as_json(value: Any) -> str:
+    """The value as JSON, with null for a number that is not finite, which JSON does not know."""
     try:
-        return json.dumps(value, default=_plain)
+        text = json.dumps(value, default=_plain)
+        return json.dumps(json.loads(text, parse_constant=lambda _: None))
     except (TypeError, ValueError, RecursionError):
         return json.dumps(_plain(value))
 

@@ -96,6 +96,15 @@ def test_details_that_fit_stay_as_they_are() -> None:
     assert short_details({"circle": circle}, 8192) == {"circle": "[[...]]"}
 
 
+def test_numbers_that_json_does_not_know_are_none() -> None:
+    nan, inf = float("nan"), float("inf")
+    details = {"alpha": nan, "deep": {"a": [inf, 1.0]}, "array": np.array([-inf, 2.0])}
+    shown = short_details(details, 8192)
+    assert shown == {"alpha": None, "deep": {"a": [None, 1.0]}, "array": [None, 2.0]}
+    shown = short_details({"many": [nan] * 4000}, 8192)
+    assert len(json.dumps(shown, allow_nan=False)) <= 8192 + 200
+
+
 def test_one_long_detail_does_not_cost_the_others() -> None:
     shown = short_details({"reason": "x" * 100_000, "faults": 3, "inputs": {"a": 1}}, 4096)
     assert (shown["faults"], shown["inputs"]) == (3, {"a": 1})
