@@ -213,7 +213,8 @@ def refusing_small(name: str, shape: tuple[int, ...]) -> Iterator[None]:
         yield
     except TooSmall:
         raise UserError(
-            f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
+            f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it; "
+            "set a larger env.image_size, or policy.network = 'mlp'"
         ) from None
 
 

@@ -65,6 +65,7 @@ def test_auto_fits_the_observations() -> None:
     ("policy", "space", "said"),
     [
         (PolicyConfig(network="nature"), VECTORS, "needs images"),
+        (PolicyConfig(), TINY, "too small for it; set a larger env.image_size, or .* = 'mlp'"),
         (PolicyConfig(network="resnet"), TINY, "'resnet': frames of 9x7 are too small"),
         (PolicyConfig(network="lstm"), TINY, "'lstm': frames of 9x7 are too small"),
         (PolicyConfig(network="transformer"), TINY, "'transformer': frames of 9x7 are too small"),
