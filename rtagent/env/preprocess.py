@@ -120,7 +120,9 @@ def observer_for(
         if name is not None:
             return EntryObserver(name, observer_for(space[name], size=size, grayscale=grayscale))
     elif key != "auto":
-        raise UserError(f"env.observation_key = {key}: observations are {_shown(space)}, no Dict")
+        raise UserError(
+            f"env.observation_key = {key}: observations are {_shown(space)}, no Dict; leave it auto"
+        )
     if isinstance(space, gym.spaces.Discrete) and space.n <= LONGEST_VECTOR:
         return OneHotObserver(int(space.n), int(space.start))
     if isinstance(space, gym.spaces.Box):

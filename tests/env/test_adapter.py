@@ -101,7 +101,8 @@ def test_an_entry_of_a_dict_can_be_chosen():
     world.shows = {**space.sample(), "left": np.full(PICTURE.shape, 9, np.uint8)}
     assert adapter.reset().min() == 9
     assert wrap(EnvConfig(observation_key="speed"), observations=space)[0].frame_shape == (2,)
-    for spaces, named in ((space, "pixels, left, speed|left, pixels, speed"), (PICTURE, "no Dict")):
+    names = "pixels, left, speed|left, pixels, speed"
+    for spaces, named in ((space, names), (PICTURE, "no Dict; leave it")):
         with pytest.raises(UserError, match=named):
             wrap(EnvConfig(observation_key="right"), observations=spaces)
 
