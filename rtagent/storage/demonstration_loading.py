@@ -226,7 +226,10 @@ def _check_fit(path: Path, theirs: Outline, wanted: Outline) -> None:
         pairs.append(("actions", has, needs))
     for what, has, needs in pairs:
         if has != needs:
-            raise UserError(f"the demonstration {path} fits the {what} {has}, not {needs}")
+            raise UserError(
+                f"the demonstration {path} fits the {what} {has}, not {needs}; record another with "
+                "this configuration, or leave learning.demonstrations out"
+            )
 
 
 def _text(shape: tuple[int, ...], dtype: str) -> str:

@@ -253,7 +253,7 @@ def test_vectors_are_as_they_were_executed(tmp_path: Path) -> None:
     ("blueprint", "changes", "words"),
     [
         ({}, {"environment": "Pong-v5"}, f"the environment Pong-v5, not {ENVIRONMENT}"),
-        ({"frame_shape": (84, 84)}, {}, "the frames 6x5 uint8, not 84x84 uint8"),
+        ({"frame_shape": (84, 84)}, {}, "the frames 6x5 uint8, not 84x84 uint8; record"),
         ({"frame_dtype": "float32"}, {}, "the frames 6x5 uint8, not 6x5 float32"),
         ({"action_shape": (2,), "action_dtype": "float32"}, {}, "the actions int32, not 2 float32"),
         ({"action_meanings": ("NOOP", "UP")}, {}, "the actions NOOP LEFT RIGHT, not NOOP UP"),
