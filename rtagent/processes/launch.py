@@ -65,7 +65,12 @@ def module_command(name: str) -> tuple[list[str], dict[str, str]]:
 
 def module_path() -> str:
     """`PYTHONPATH` of a process that is to find the modules of this process."""
-    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return os.pathsep.join(entry or os.getcwd() for entry in _searched())
+
+
+def _searched() -> list[str]:
+    """The entries of `sys.path` that count: Python ignores what is no text, such as a `Path`."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
 
 
 class Process:
@@ -249,7 +254,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"import sys; sys.path[:] = {_searched()!r}; "
             "from rtagent.processes.fork_server import main; "
             f"main({theirs.fileno()}, {os.getpid()}, {self._preload!r})"
         )

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -44,6 +45,16 @@ def test_a_module_is_run_without_those_of_the_working_directory(tmp_path: Path) 
         [*command, "--help"], cwd=tmp_path, env=variables, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_python_ignores_in_its_path_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = list(sys.path)
+    monkeypatch.setattr(sys, "path", [Path("folder"), *texts])
+    started: list[str] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.extend(command))
+    ForkServer()._socket.close()
+    assert f"sys.path[:] = {texts!r};" in started[-1]
+    assert "folder" not in launch.module_path()
 
 
 @pytest.fixture
