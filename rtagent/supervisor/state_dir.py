@@ -90,6 +90,8 @@ class StateDir:
         # The disk may have become read-only. A client that finds the note asks `is_held`.
         with suppress(OSError):
             (self.path / NOTE).unlink(missing_ok=True)
+        # A fork of the program around a run has the descriptor, too, and may live on.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 

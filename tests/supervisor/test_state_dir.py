@@ -58,6 +58,14 @@ def test_free_after_the_daemon_is_killed(tmp_path: Path, forked: Forked) -> None
     held.release()
 
 
+@pytest.mark.process
+def test_free_although_a_fork_of_the_program_lives_on(tmp_path: Path, forked: Forked) -> None:
+    held = StateDir(tmp_path)
+    forked.start(signal.pause)
+    held.release()
+    StateDir(tmp_path).release()
+
+
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
