@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from datetime import date, time
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -53,6 +54,8 @@ def load_config(
     Raises:
         UserError: names the field and the value that is not acceptable.
     """
+    if isinstance(overrides, str):
+        raise UserError(f"{overrides}: expected a list of SECTION.KEY=VALUE")
     values = _values_of(path)
     for name, text in sorted((os.environ if environ is None else environ).items()):
         if is_setting(name):
@@ -214,7 +217,12 @@ def _by_name(key: str, value: Any) -> Any:
     if not callable(value):
         return value
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    if module in (None, "__main__") or "<" in name:
+    try:
+        # A method of an object, for one, is there another function.
+        importable = module != "__main__" and resolve_name(f"{module}:{name}") == value
+    except (ImportError, AttributeError, ValueError):
+        importable = False
+    if not importable:
         raise UserError(
             f"{key} = {value!r}: other processes cannot import it; put it at the top level of a "
             "module of its own, not of the script that is run"

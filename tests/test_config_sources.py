@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,27 @@ def test_what_cannot_be_imported_elsewhere_is_refused() -> None:
 
     with pytest.raises(UserError, match=r"policy.factory = .*inside.*module of its own"):
         load_config({"policy": {"factory": inside}}, (), {})
+
+
+def _evaluated(code: str) -> type:
+    """A class as a notebook of its own kind makes it, in a namespace that is no module."""
+    namespace: dict[str, type] = {}
+    exec(code, namespace)
+    return namespace["World"]
+
+
+@pytest.mark.parametrize("world", [
+    _evaluated("class World: pass"), partial(CartPoleEnv, sutton_barto_reward=True),
+    CartPoleEnv().reset,
+])
+def test_what_another_process_would_not_find_by_its_name_is_refused(world: object) -> None:
+    with pytest.raises(UserError, match=r"env.id = .*module of its own"):
+        load_config({"env": {"id": world}}, (), {})
+
+
+def test_overrides_are_a_list() -> None:
+    with pytest.raises(UserError, match=r"run.seed=1: expected a list of SECTION.KEY=VALUE"):
+        load_config(None, "run.seed=1", {})
 
 
 def test_a_section_that_is_none_is_refused() -> None:
