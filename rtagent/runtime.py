@@ -13,7 +13,7 @@ from typing import Any
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.live_config import Values, as_changes
+from rtagent.live_config import Values, as_changes, with_values
 from rtagent.supervisor.children import LAST_CHECKPOINT_S
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
@@ -57,6 +57,9 @@ class Runtime:
     def __enter__(self) -> Runtime:
         if self._begun is not None:
             raise UserError("a Runtime runs once: make another one")
+        # The program may go to another directory.
+        where = {"run": {"state_dir": self._config.state_dir.absolute()}}
+        self._config = with_values(self._config, where)
         state_dir = StateDir(self._config.state_dir)
         self.run_id = secrets.token_hex(4)
         supervisor = Supervisor(self._config, self._clock, self.run_id)
@@ -176,15 +179,15 @@ class Runtime:
         """
         return self._answer("set", as_changes(changes), timeout)
 
-    def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+    def set_inference(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `inference`."""
         return self.set({"inference": changes}, timeout)["inference"]
 
-    def set_learning(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+    def set_learning(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `learning`."""
         return self.set({"learning": changes}, timeout)["learning"]
 
-    def set_deadlines(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+    def set_deadlines(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `r3`."""
         return self.set({"r3": changes}, timeout)["r3"]
 

@@ -80,7 +80,7 @@ def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("command", "ask"), [
-    ("set", lambda runtime: runtime.set_inference(0.0625, processes=2)),
+    ("set", lambda runtime: runtime.set_inference(timeout=0.0625, processes=2)),
     ("checkpoint", lambda runtime: runtime.checkpoint(timeout=0.0625)),
 ])
 def test_an_answer_that_does_not_come_in_time_is_named(
@@ -92,6 +92,29 @@ def test_an_answer_that_does_not_come_in_time_is_named(
     with pytest.raises(TimeoutError) as late:
         ask(runtime)
     assert str(late.value) == f"{command}: no answer after 0.0625 s; it may still be carried out"
+
+
+@pytest.mark.parametrize("change", [
+    Runtime.set_inference, Runtime.set_learning, Runtime.set_deadlines,
+])
+def test_a_number_without_a_name_is_no_change(
+    tmp_path: Path, change: Callable[..., object]
+) -> None:
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    with pytest.raises(TypeError, match="positional"):
+        change(runtime, 4)
+
+
+def test_a_run_stays_in_its_folder_when_the_program_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supervisor, "run", lambda self: None)
+    monkeypatch.chdir(tmp_path)
+    with Runtime(load_config(overrides=["run.state_dir=state"])) as runtime:
+        monkeypatch.chdir("/")
+        assert runtime.run_dir == tmp_path / "state" / "runs" / runtime.run_id
+        supervisor, _ = runtime._run()
+        assert supervisor.checkpoint_dir == tmp_path / "state" / "checkpoints"
 
 
 def test_updates_that_will_not_come_are_not_waited_for(
