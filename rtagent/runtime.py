@@ -62,13 +62,18 @@ class Runtime:
         self._config = with_values(self._config, where)
         state_dir = StateDir(self._config.state_dir)
         self.run_id = secrets.token_hex(4)
-        supervisor = Supervisor(self._config, self._clock, self.run_id)
-        thread = threading.Thread(
-            target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor",
-            daemon=True,
-        )
+        try:
+            supervisor = Supervisor(self._config, self._clock, self.run_id)
+            thread = threading.Thread(
+                target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor",
+                daemon=True,
+            )
+            thread.start()
+        except (OSError, RuntimeError):
+            # No descriptor or no thread is free, which a program may mend and try again.
+            state_dir.release()
+            raise
         self._begun = supervisor, thread
-        thread.start()
         # Python would wait for ever for another kind of thread, of a block that is never left.
         atexit.register(self._stop)
         return self

@@ -48,6 +48,23 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
         pass
 
 
+def test_a_run_without_a_thread_lets_its_state_directory_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supervisor, "run", lambda self: None)
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    with monkeypatch.context() as patch:
+
+        def refuse(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"), runtime:
+            pass
+    with runtime:
+        pass
+
+
 def test_a_run_that_cannot_start_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
