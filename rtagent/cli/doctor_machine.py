@@ -167,6 +167,10 @@ def state_directory(config: Config) -> Check:
         if folder.exists():
             check_trusted(folder)
         runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")
+        # Of one that is absent, the folder in which it would be made.
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UserError(f"{folder}: cannot be written; choose another with --state-dir")
     except (OSError, UserError) as error:
         text = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         found, _, advice = text.partition("; ")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rtagent import load_config
 from rtagent.cli import doctor, doctor_machine, doctor_memory
 from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
 from rtagent.config_sources import parse_config
@@ -144,6 +145,21 @@ def test_a_state_directory_that_cannot_be_used_is_bad_and_ends_no_other_check(
     assert (check["name"], check["verdict"], after["name"]) == ("state directory", "bad", "jitter")
     assert found in check["found"]
     assert advice in check["advice"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_state_directory_that_cannot_be_written_is_bad(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
+) -> None:
+    folder = tmp_path / "state" / "of" / "a run"
+    if there:
+        folder.mkdir(parents=True)
+    asked: list[Path] = []
+    # As of a read-only file system, where not even root may write.
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path))
+    check = doctor_machine.state_directory(load_config(overrides=[f"run.state_dir={folder}"]))
+    assert (check.verdict, check.found) == ("bad", f"{folder}: cannot be written")
+    assert asked == [folder if there else tmp_path]
 
 
 def levels(*available_mib: int) -> list[Level]:
