@@ -47,7 +47,10 @@ def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
             _make(path)
         return _read(path)
     except OSError as error:
-        raise UserError(f"cannot keep the token in {path}: {error.strerror}") from None
+        raise UserError(
+            f"cannot keep the token in {path}: {error.strerror}; make room, or choose another "
+            "folder with --state-dir"
+        ) from None
 
 
 def _make(path: Path) -> None:
