@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LIMITS = "look at `ulimit -u`, `ulimit -n`, `ulimit -v` and the limits of the control group"
+"""What to do where the system gives no process, no thread or no descriptor."""
+
 
 class UserError(Exception):
     """Bad input or a machine that cannot do what was asked.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
-from rtagent.errors import UserError
+from rtagent.errors import LIMITS, UserError
 from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
@@ -27,6 +27,10 @@ EXIT_USER_ERROR = 2
 EXIT_BROKEN_PIPE = 141
 NO_HOME = "Could not determine home directory."
 """What pathlib says of a path such as `~nobody/runs`."""
+NO_THREAD = "can't start new thread"
+"""What Python says where the system refuses one."""
+SCARCE = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""The system refuses a process or a descriptor."""
 
 
 class Command(NamedTuple):
@@ -129,6 +133,9 @@ def main(argv: list[str] | None = None) -> int:
         _discard_stdout()
         return EXIT_BROKEN_PIPE
     except OSError as error:
+        # A pipe that does not block has a text of Python's own.
+        if error.errno in SCARCE and error.strerror == os.strerror(error.errno):
+            return _refuse(f"{error.strerror}: {LIMITS}")
         if error.filename is not None:
             return _refuse(f"{_text(error.filename)}: {error.strerror}")
         if error.errno != errno.ENOSPC:
@@ -136,6 +143,8 @@ def main(argv: list[str] | None = None) -> int:
         _discard_stdout()
         return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
+        if str(error) == NO_THREAD:
+            return _refuse(f"{error}: {LIMITS}")
         if str(error) != NO_HOME:
             raise
         return _refuse("a path begins with ~, and there is no such home directory")

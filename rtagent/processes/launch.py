@@ -30,7 +30,7 @@ from typing import Any
 from multiprocess import reduction, util
 from multiprocess.context import set_spawning_popen
 
-from rtagent.errors import UserError
+from rtagent.errors import LIMITS, UserError
 from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
 from rtagent.processes.scheduling import leave_idle
 
@@ -183,10 +183,7 @@ class ForkServer:
         try:
             self._start()
         except OSError as error:
-            raise UserError(
-                f"no process can be started: {error.strerror}; look at `ulimit -u`, `ulimit -n` "
-                "and the limits of the control group"
-            ) from None
+            raise UserError(f"no process can be started: {error.strerror}; {LIMITS}") from None
 
     @property
     def pid(self) -> int:

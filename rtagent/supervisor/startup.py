@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from multiprocess import reduction
 
 from rtagent.config import Config
-from rtagent.errors import UserError
+from rtagent.errors import LIMITS, UserError
 from rtagent.logs.shortening import current_traceback
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
@@ -117,14 +117,15 @@ def _ask(
                     _answer, body, args, failed, _ToFill(file), theirs, name=name
                 )
         except OSError as error:
-            raise UserError(f"no process can be started: {error.strerror}") from None
+            raise UserError(f"no process can be started: {error.strerror}; {LIMITS}") from None
         said: Any = "doing", f"the process {name}"
         try:
             while said is not None and said[0] == "doing":
                 said = _hear(ours, process, fork_server, stopping, said[1])
         except EOFError:
             process.join(POLL_S)
-            raise UserError(process.failure or ended.format(code=process.exitcode)) from None
+            why = f"{process.failure}; {LIMITS}" if process.failure else None
+            raise UserError(why or ended.format(code=process.exitcode)) from None
         finally:
             process.kill()
             process.join(KILL_LIMIT_S)

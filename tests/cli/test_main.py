@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from errno import EAGAIN, EMFILE
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ import pytest
 from rtagent import __version__, cli
 from rtagent.cli import EXIT_BROKEN_PIPE
 from rtagent.cli.output import print_json
-from rtagent.errors import UserError
+from rtagent.errors import LIMITS, UserError
 from tests.cli.conftest import Run
 
 PRELOAD = "rtagent.processes.preload"
@@ -72,6 +73,18 @@ def test_modules_of_the_working_directory_are_found_if_nobody_else_can_write_the
 def test_a_user_error_is_one_line_and_code_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     _command(monkeypatch, UserError("the moon is down:\n  wait for it"))
     assert run("rom") == (2, "", "rtagent: the moon is down: wait for it\n")
+
+
+@pytest.mark.parametrize(("failure", "said"), [
+    (RuntimeError("can't start new thread"), "can't start new thread"),
+    (OSError(EAGAIN, os.strerror(EAGAIN), "of the experiment"), os.strerror(EAGAIN)),
+    (OSError(EMFILE, os.strerror(EMFILE)), os.strerror(EMFILE)),
+])
+def test_what_the_system_is_short_of_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, failure: Exception, said: str
+) -> None:
+    _command(monkeypatch, failure)
+    assert run("rom") == (2, "", f"rtagent: {said}: {LIMITS}\n")
 
 
 def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

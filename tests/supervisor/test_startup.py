@@ -16,7 +16,8 @@ import pytest
 from rtagent import load_config
 from rtagent.errors import UserError
 from rtagent.processes import launch
-from rtagent.processes.launch import ForkServer
+from rtagent.processes.fork_server import ANSWER
+from rtagent.processes.launch import ForkServer, Process
 from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
 from tests.conftest import open_descriptors
@@ -102,7 +103,20 @@ def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.M
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(server, "spawn", refuse_spawn)
-    with pytest.raises(UserError, match="no process can be started: Resource temporarily"):
+    with pytest.raises(UserError, match=r"no process can be started: Resource temporarily.*ulimit"):
+        _ask(server, never, *TEXTS, hang)
+
+
+@pytest.mark.process
+def test_a_fork_that_is_refused_says_where_to_look(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, pipe = os.pipe()
+    refused = Process("refused", answers)
+    os.write(pipe, ANSWER.pack(-errno.EAGAIN))
+    os.close(pipe)
+    monkeypatch.setattr(server, "spawn", lambda *ignored, name: refused)
+    with pytest.raises(UserError, match=r"^no process: Resource temporarily.*; look at `ulimit"):
         _ask(server, never, *TEXTS, hang)
 
 
