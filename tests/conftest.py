@@ -201,10 +201,14 @@ def switch() -> Iterator[Path]:
 def hurry() -> None:
     """Let what this process has started compete like everybody else.
 
-    At idle priority a learner gets nothing of a core while another test keeps it busy.
+    At idle priority a learner gets nothing of a core while another test keeps it busy. Of Ray's
+    processes, which have no parent, the session is that of the process that has started them.
     """
-    for pid in descendants(os.getpid()):
-        leave_idle(pid)
+    family = descendants(os.getpid())
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        with suppress(ProcessLookupError):
+            if pid in family or os.getsid(pid) in family:
+                leave_idle(pid)
 
 
 def eventually(condition: Callable[[], object], what: str) -> float:

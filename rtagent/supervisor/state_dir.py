@@ -91,7 +91,8 @@ class StateDir:
         with suppress(OSError):
             (self.path / NOTE).unlink(missing_ok=True)
         # A fork of the program around a run has the descriptor, too, and may live on.
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 
