@@ -1,7 +1,9 @@
 """The integer linear program of AP-DRL: where each task runs, so that all are done soonest.
 
-Eqs. 2-7 of "AP-DRL" (Sec. IV-C), with additions. For task i and unit u, x_iu says whether i runs on
-u, S_i when it starts, t_iu how long it takes:
+Eqs. 2-7 (Sec. IV-C) of E. Li, Z. Lin, S. Sinha and W. Zhang, AP-DRL: A Synergistic
+Algorithm-Hardware Framework for Automatic Task Partitioning of Deep Reinforcement Learning on
+Versal ACAP, arXiv:2603.29369, with additions. For task i and unit u, x_iu says whether i runs on u,
+S_i when it starts, t_iu how long it takes:
 
     minimize T                                                                       (2)
     T >= S_i + sum_u x_iu t_iu                             for all i                 (3), (6)
