@@ -156,8 +156,8 @@ def build_learned(
     acting = networks.build(policy, observation_space, action_space, head)
     if state_size_of(acting) and isinstance(head, PolicyHead | ActionHead):
         raise UserError(
-            "a recurrent network is learned by dqn, double-dqn and c51, and learning.algorithm = "
-            f"{learning.algorithm!r} means {head.algorithm} for these actions; use another network"
+            "a recurrent network is learned by dqn, double-dqn and c51, and not by "
+            f"{head.algorithm}, which learns these actions here; use another network"
         )
     if isinstance(head, PolicyHead):
         named = policy.model_copy(update={"factory": None})

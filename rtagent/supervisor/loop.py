@@ -137,7 +137,8 @@ class Loop:
     def _stop_all(self, now: float) -> None:
         """Have all processes leave."""
         if not self._desired.current.stop:
-            self._report.event("stopping", source="supervisor")
+            why = {} if self._refused is None else {"reason": str(self._refused)}
+            self._report.event("stopping", source="supervisor", **why)
             self._failures = self._checkpoint_failures
             self._desired.change(stop=True)
         self._children.stop(now)

@@ -159,8 +159,8 @@ def test_a_factory_whose_network_leaves_no_state_is_told_what_to_return(
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 def test_what_cannot_learn_it_says_so(algorithm: Any) -> None:
     learning = LearningConfig(algorithm=algorithm)
-    with pytest.raises(UserError, match=f"means {algorithm} for these actions"):
+    with pytest.raises(UserError, match=f"and not by {algorithm}, which"):
         build_learned(PolicyConfig(network="lstm"), VECTORS, ACTIONS, learning)
     continuous = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    with pytest.raises(UserError, match="means td3 for these actions"):
+    with pytest.raises(UserError, match="and not by td3, which"):
         build_learned(PolicyConfig(network="lstm"), VECTORS, continuous, LearningConfig())

@@ -22,10 +22,11 @@ class Played:
     """A loop over one process, which never really exists."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.told: list[tuple[str, Any]] = []
         self.clock = clock = VirtualClock()
         report: Any = SimpleNamespace(
-            event=lambda kind, **details: self.told.append(kind), write=lambda *ignored: None
+            event=lambda kind, **details: self.told.append((kind, details.get("reason"))),
+            write=lambda *ignored: None,
         )
         self.process = FakeProcess(4711)
         self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
@@ -65,8 +66,26 @@ def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     played.inbox.stop_requested = True
     played.process.exitcode = 0
     played.loop._step()
-    assert played.told == ["stopping"]
+    assert played.told == [("stopping", None)]
     assert played.child.state is State.STOPPED
+
+
+def test_the_events_tell_why_a_run_ends_by_itself() -> None:
+    played = Played()
+
+    def refuse(*ignored: object) -> None:
+        raise UserError("the budget is too small")
+
+    def stop() -> None:
+        played.inbox.stop_requested = True
+
+    played.inbox.request_stop = stop
+    played.loop._parts.memory_keeping = SimpleNamespace(step=refuse)  # type: ignore[misc]
+    played.loop._keep_memory(0.0)
+    played.loop._step()
+    assert played.told == [("stopping", "the budget is too small")]
+    with pytest.raises(UserError, match="too small"):
+        played.loop._raise_refusals()
 
 
 @pytest.mark.parametrize(
@@ -175,4 +194,4 @@ def test_a_world_that_slips_all_the_time_says_so_now_and_then() -> None:
         environment.slips += 3
         played.loop._note_slips(played.clock.now())
         played.clock.advance(1.0)
-    assert played.told == ["slip"] * 3
+    assert played.told == [("slip", None)] * 3
