@@ -65,6 +65,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests begin first: at the end they would keep all but one worker waiting."""
+    items.sort(key=lambda item: item.path.name != "test_ray.py")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_there_is_no_garbage() -> None:
     """What is tested looks for garbage, too, and not in all that earlier modules have left."""
