@@ -2,8 +2,7 @@
 
 The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask for a
 higher priority than other programs; learners take `SCHED_IDLE`, so that they never delay acting,
-until they are to end.
-Without the permission a run works all the same, with more jitter.
+until they are to end. Without the permission a run works all the same, with more jitter.
 """
 
 from __future__ import annotations
