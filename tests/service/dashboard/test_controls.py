@@ -84,6 +84,40 @@ def test_a_number_can_be_automatic(page: Any, running: RunningService) -> None:
     expect_text(form(page).locator("output"), r"In force: inference\.processes = 3\.")
 
 
+def test_no_click_meets_what_has_just_moved(page: Any, running: RunningService) -> None:
+    for path in ("stats/stream", "timeline"):
+        page.route(f"**/v1/{path}*", lambda route: route.abort())
+    page.reload()
+    paused = control(page, "learning.paused")
+    assert eventually(paused.is_enabled)
+    with pytest.raises(Exception, match="intercepts pointer events"):
+        paused.click(timeout=1000)
+    page.unroute("**/v1/stats/stream*")
+    paused.click()
+    assert eventually(lambda: running.backend.commands == [("learning", {"paused": True})])
+    height = "document.querySelector('#settings').getBoundingClientRect().y + scrollY"
+    before = page.evaluate(height)
+    page.unroute("**/v1/timeline*")
+    expect_text(page.locator("#delays-note"), r"the newest \d+ ticks")
+    assert page.evaluate(height) == before
+
+
+def test_a_control_at_the_edge_of_the_window_is_not_covered_while_it_is_pressed(
+    page: Any, running: RunningService
+) -> None:
+    paused = control(page, "learning.paused")
+    assert eventually(paused.is_enabled)
+    paused.evaluate("it => scrollBy(0, it.getBoundingClientRect().bottom - innerHeight + 2)")
+    paused.click()
+    expect_text(form(page).locator("output"), r"In force: learning\.paused = yes\.")
+    page.locator("h1").click()
+    paused.evaluate("it => scrollBy(0, it.getBoundingClientRect().top - innerHeight - 2)")
+    paused.focus()
+    foot = form(page).locator(".foot").bounding_box()
+    place = paused.bounding_box()
+    assert place["y"] + place["height"] < foot["y"]
+
+
 def test_a_switch_acts_at_once(page: Any, running: RunningService) -> None:
     paused, answer = control(page, "learning.paused"), form(page).locator("output")
     control(page, "inference.processes").fill("7")
