@@ -355,8 +355,12 @@ def _white(space: gym.spaces.Box) -> float:
 
 
 def _length(space: gym.Space[Any]) -> float:
-    """Count of numbers in a flattened observation; infinite where it is not fixed."""
-    return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
+    """Count of numbers in a flattened observation; infinite where it is not fixed or not known."""
+    try:
+        return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
+    except NotImplementedError:
+        # A space of an environment's own may be no more than a set with a name.
+        return math.inf
 
 
 def _check_choices(space: gym.Space[Any], observation: Any) -> None:

@@ -206,3 +206,15 @@ def test_what_is_seen_of_a_dict_in_a_dict_is_told() -> None:
         f"{RESIZED}; of the Dict only camera, not speed (env.observation_key); "
         "of the Dict only front, not back (env.observation_key)"
     )
+
+
+class Mission(gym.Space[str]):
+    """A space of an environment's own, which says nothing about its numbers."""
+
+
+def test_an_entry_of_an_unknown_kind_is_left_out_or_the_dict_refused() -> None:
+    picture = gym.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    seen = gym.spaces.Dict({"image": picture, "mission": Mission()})
+    assert "not mission" in sight(seen, observer_for(seen))
+    with pytest.raises(UserError, match=r"env\.observation_key selects one entry"):
+        observer_for(gym.spaces.Dict({"speed": gym.spaces.Box(0, 1, (2,)), "mission": Mission()}))
