@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
+
 LIMITS = "look at `ulimit -u`, `ulimit -n`, `ulimit -v` and the limits of the control group"
 """What to do where the system gives no process, no thread or no descriptor."""
 
@@ -18,3 +22,23 @@ def remedy_of(error: Exception) -> str:
     """The end of a line about an import: what to do if a module is not found; else empty."""
     missing = isinstance(error, ModuleNotFoundError)
     return "; install it, or put its folder on PYTHONPATH" if missing else ""
+
+
+_PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+_PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_RTAGENT = f"{Path(__file__).parent}/"
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error was raised, as " (file.py:11)"; empty if in Python or rtagent alone.
+
+    That is the innermost call of the user's own code. If there is none, and the error says nothing,
+    it is that of an installed package.
+    """
+    places = {False: "", True: ""}
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        installed = file.startswith(_PACKAGES)
+        if not file.startswith(("<", _RTAGENT)) and (installed or not file.startswith(_PYTHON)):
+            places[installed] = f" ({file}:{line})"
+    return places[False] or (places[True] if not str(error) else "")

@@ -24,7 +24,7 @@ from rtagent.env.actions import Action, actions_for
 from rtagent.env.declarations import action_meanings, declared, rate_hz, reward_range
 from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
 from rtagent.env.registry import register
-from rtagent.errors import UserError, remedy_of
+from rtagent.errors import UserError, place_of, remedy_of
 
 MOST_LISTED = 10
 """Ids listed in an error message."""
@@ -324,9 +324,10 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
 def _unusable(name: str, error: Exception) -> UserError:
     """What an environment's own code has raised, in one line."""
     reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
-    kind = "" if isinstance(error, gym.error.Error | ImportError) else type(error).__name__
+    told = isinstance(error, gym.error.Error | ImportError)
+    kind, place = ("", "") if told else (type(error).__name__, place_of(error))
     line = ": ".join(part for part in (f"env.id = {name}", kind, reason) if part)
-    return UserError(line + remedy_of(error))
+    return UserError(line + place + remedy_of(error))
 
 
 def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter
-from rtagent.errors import UserError
+from rtagent.errors import UserError, place_of
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -66,6 +66,7 @@ class DefaultBehaviour:
             told = next(iter(str(error).splitlines()), "no reason given")
             raise UserError(
                 f"env.default_action fails on a frame of zeros: {type(error).__name__}: {told}"
+                f"{place_of(error)}"
             ) from error
 
     def action(self, frame: NDArray[Any], last_action: Action | None) -> Action:

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from rtagent.errors import place_of
+
 ERROR_LINES = 30
 LINE_CHARACTERS = 300
 EVENT_BYTES = 8 << 10
@@ -48,13 +50,16 @@ def short_error(text: str) -> str:
 
 
 def current_traceback() -> str:
-    """The traceback of the exception that is being handled; its last line is the whole error.
+    """The traceback of the exception being handled, whose last line is the error with its place.
 
     An event shows the last line, and that of a message of several lines may say nothing: those of
     CUDA end with how to debug.
     """
-    error = "".join(traceback.format_exception_only(sys.exception()))
-    return traceback.format_exc().removesuffix(error) + " ".join(error.split())
+    found = sys.exception()
+    assert found is not None
+    error = "".join(traceback.format_exception_only(found))
+    whole = " ".join(error.split()) + place_of(found)
+    return traceback.format_exc().removesuffix(error) + whole
 
 
 def short_details(details: Mapping[str, Any], most: int) -> dict[str, Any]:

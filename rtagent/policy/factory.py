@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rtagent.errors import UserError, remedy_of
+from rtagent.errors import UserError, place_of, remedy_of
 
 
 def from_factory(
@@ -26,7 +26,8 @@ def from_factory(
     try:
         module = factory(observation_space, action_space)
     except Exception as error:
-        raise UserError(f"policy.factory = {path!r} failed: {line_of(error)}") from error
+        told = line_of(error) + place_of(error)
+        raise UserError(f"policy.factory = {path!r} failed: {told}") from error
     if not isinstance(module, nn.Module):
         raise UserError(
             f"policy.factory = {path!r} returned {type(module).__name__}, not a torch.nn.Module"
@@ -44,7 +45,8 @@ def imported(path: str) -> Callable[..., Any]:
         factory: Any = pkgutil.resolve_name(path)
     except Exception as error:
         raise UserError(
-            f"policy.factory = {path!r} cannot be imported: {line_of(error)}{remedy_of(error)}"
+            f"policy.factory = {path!r} cannot be imported: {line_of(error)}{place_of(error)}"
+            f"{remedy_of(error)}"
         ) from error
     if not callable(factory):
         raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")
@@ -83,7 +85,7 @@ def check_output(
         beside = f" and pending actions {zeros[1].shape}" if len(zeros) > 1 else ""
         raise UserError(
             f"policy.factory = {path!r}: the module fails on {zeros[0].dtype} observations of the "
-            f"shape {zeros[0].shape}{beside}: {line_of(error)}"
+            f"shape {zeros[0].shape}{beside}: {line_of(error)}{place_of(error)}"
         ) from error
     for each, training in modes:
         each.training = training

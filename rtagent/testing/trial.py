@@ -24,7 +24,7 @@ from rtagent.env.adapter import Adapter, Step, make
 from rtagent.env.declarations import declared
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
-from rtagent.errors import UserError
+from rtagent.errors import UserError, place_of
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
 from rtagent.testing.findings import Findings, Job
 from rtagent.testing.leftovers import held, leftovers
@@ -76,7 +76,8 @@ class Trial:
         except BaseException as error:
             # An environment may also call `sys.exit`.
             reason = next(iter(str(error).splitlines()), "no reason given")
-            self.found.error = f"{self._call} raised {type(error).__name__}: {reason}"
+            raised = f"{type(error).__name__}: {reason}{place_of(error)}"
+            self.found.error = f"{self._call} raised {raised}"
         return self.found
 
     def _run(self) -> None:

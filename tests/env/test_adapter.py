@@ -1,3 +1,5 @@
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -303,7 +305,8 @@ def test_what_cannot_be_built_is_one_line():
     )
     assert refusal(id="not an id").startswith("env.id = not an id: Malformed environment ID")
     assert "unexpected keyword argument" in refusal(id="CartPole-v1", kwargs={"gravity": 1})
-    assert refusal(id="stub/Refusing-v0").endswith("RuntimeError: no track is plugged in")
+    raised = refusal(id="stub/Refusing-v0")
+    assert re.search(r": RuntimeError: no track is plugged in \(.+stub_worlds\.py:\d+\)$", raised)
 
 
 def test_what_cannot_be_used_is_closed_and_named():
@@ -318,7 +321,7 @@ def test_an_environment_whose_own_code_raises_is_closed_and_named():
     closed = []
     kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
     line = refusal(id="stub/World-v0", kwargs=kwargs)
-    assert line == "env.id = stub/World-v0: ZeroDivisionError: division by zero"
+    assert line.startswith("env.id = stub/World-v0: ZeroDivisionError: division by zero (")
     assert closed == [True]
 
 

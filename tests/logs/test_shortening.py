@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,14 @@ def test_an_error_keeps_its_name_however_long_its_message() -> None:
     assert len(last) < LINE_CHARACTERS + 10
 
 
-def test_the_last_line_of_a_traceback_is_the_whole_error() -> None:
+def test_the_last_line_of_a_traceback_is_the_whole_error_and_its_place() -> None:
     try:
         raise ValueError("no\nmotor\n")
     except ValueError:
         lines = current_traceback().splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-2:] == ['    raise ValueError("no\\nmotor\\n")', "ValueError: no motor"]
+    assert lines[-2] == '    raise ValueError("no\\nmotor\\n")'
+    assert re.fullmatch(rf"ValueError: no motor \({re.escape(__file__)}:\d+\)", lines[-1])
 
 
 def test_an_error_of_many_lines_keeps_the_first_and_the_last() -> None:

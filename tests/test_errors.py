@@ -1,0 +1,37 @@
+"""Where an error was raised, for a message of one line."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from rtagent.config import Config
+from rtagent.errors import place_of
+
+
+def raised(source: str, file: str) -> BaseException:
+    """What a file of this text raises when it is run."""
+    with pytest.raises((ArithmeticError, AssertionError, TypeError, ValueError)) as found:
+        exec(compile(source, file, "exec"), {"loads": json.loads, "Config": Config})
+    # The call above is this test's own.
+    return found.value.with_traceback(found.tb.tb_next)
+
+
+@pytest.mark.parametrize("source", ["\n1 / 0", "\nloads('{')", "\nConfig(7)"])
+def test_the_place_is_in_the_users_code_wherever_it_was_raised(source: str) -> None:
+    assert place_of(raised(source, "/home/ada/world.py")) == " (/home/ada/world.py:2)"
+
+
+def test_else_it_is_in_an_installed_package_unless_the_error_tells() -> None:
+    file = str(Path(sysconfig.get_path("purelib")) / "worlds" / "robot.py")
+    assert place_of(raised("assert 1 == 2", file)) == f" ({file}:1)"
+    assert place_of(raised("assert 1 == 2, 'no motor'", file)) == ""
+
+
+def test_there_is_none_in_python_or_rtagent_alone() -> None:
+    for file in (json.__file__, "<frozen importlib>", str(Path(place_of.__code__.co_filename))):
+        assert place_of(raised("1 / 0", file)) == ""
+    assert place_of(ValueError("never raised")) == ""
