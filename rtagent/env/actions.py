@@ -169,7 +169,10 @@ def actions_for(space: gym.Space[Any]) -> Actions:
         combinations = math.prod(_sizes(space))
         if combinations <= MOST_COMBINATIONS:
             return CombinedActions(space)
-        reason = f"it has {combinations} combinations, {MOST_COMBINATIONS} are the most"
+        reason = (
+            f"it has {combinations} combinations, {MOST_COMBINATIONS} are the most; let a "
+            "gymnasium.ActionWrapper offer those that matter as a Discrete"
+        )
     raise UserError(f"cannot act in {' '.join(repr(space).split())}: {reason}")
 
 
