@@ -2,7 +2,8 @@
 
 Why it is correct. The two threads of a step (`second_core.py`) share nothing that either writes
 while the other may read. Passes over successors read weights, which are not written before the step
-has ended, and write tensors of their own. So does the pass of a policy, which also writes the
+has ended, and write tensors of their own; they leave the averages of a batch normalization to the
+pass over states (`algorithm.without_gradient`). So does the pass of a policy, which also writes the
 `grad` of the actor, that no other part of the step touches; it takes no gradient of the critic. The
 gradient of a layer's weights is computed from tensors that the backward pass has handed over, and
 written to the `grad` of that layer alone, once in a step. `finish` waits for all of these, and for

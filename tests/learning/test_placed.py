@@ -162,7 +162,7 @@ def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, whe
 
 
 class Keeping(nn.Module):
-    """A network that keeps what it has computed half way in an attribute.
+    """A network that keeps what it has computed half way, and averages of it.
 
     Attributes:
         waits: the pass that waits there until others have kept theirs: that with gradient, or that
@@ -180,7 +180,8 @@ class Keeping(nn.Module):
     def __init__(self, observations: Any, actions: Any) -> None:
         super().__init__()
         outputs = int(actions.n) if isinstance(actions, spaces.Discrete) else 2 * len(actions.low)
-        self.first, self.last = nn.Linear(observations.shape[-1], 8), nn.Linear(8, outputs)
+        self.first = nn.Linear(observations.shape[-1], 8)
+        self.last = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, outputs))
 
     def forward(self, observations: Tensor) -> Tensor:
         waits = self.waits is torch.is_grad_enabled()
@@ -230,6 +231,9 @@ def test_passes_at_once_through_a_network_that_keeps_something(
         found = planned.step(batch)
         assert found.loss == expected.loss
         assert torch.equal(planned.gradient, plain.gradient)
+        # Averages of a normalization, too: they were updated in the order of the threads.
+        buffers = [dict(each.algorithm.network.named_buffers()) for each in (plain, planned)]
+        torch.testing.assert_close(*buffers, rtol=0.0, atol=0.0)
 
 
 def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:

@@ -109,12 +109,17 @@ def without_gradient(module: nn.Module) -> nn.Module:
     """A module with the same tensors: gradients pass through it, and its weights get none.
 
     It may compute in one thread while the other computes in another one, for what a module keeps
-    in its attributes is its own.
+    in its attributes is its own, and the averages of a batch normalization, which both have, are
+    updated by the other alone.
     """
     shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
     for each in module.parameters():
         shared[id(each)] = nn.Parameter(each.detach(), requires_grad=False)
-    return copy.deepcopy(module, shared)
+    copied = copy.deepcopy(module, shared)
+    for layer in copied.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.track_running_stats = False
+    return copied
 
 
 def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: Tensor) -> Tensor:
