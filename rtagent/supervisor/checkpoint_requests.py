@@ -79,7 +79,7 @@ class CheckpointRequests:
     def _expect_writer(self) -> None:
         """Raise `NotInForce` if no learner is left that may write."""
         learners = self._children.of("learner")
-        if any(child.state in (State.RUNNING, State.STOPPING) for child in learners):
+        if any(child.alive for child in learners):
             return
         died = [each for each in learners if each.state in (State.BACKOFF, State.FAILED)]
         why = f"{died[0].name} has died: {died[0].last_line}" if died else "all learners have left"

@@ -22,6 +22,7 @@ from rtagent.processes.limit import check_processes
 from rtagent.r3.coordinator import Coordinator
 from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LATE, LIMIT_S, CheckpointRequests
+from rtagent.supervisor.child import State
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.commands import (
     CHANGE_LIMIT_S,
@@ -35,7 +36,6 @@ from rtagent.supervisor.commands import (
     running,
 )
 from rtagent.supervisor.live_settings import change, check_default_action, first_state, scaled
-from rtagent.supervisor.membership import learner_ring
 from rtagent.supervisor.status import Report
 
 ROLES = {"inference": "inference", "learning": "learner"}
@@ -239,7 +239,11 @@ class CommandHandler:
 
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is requested."""
-        if not learner_ring(self._children.of("learner"), self._desired.current):
+        wanted = self._desired.current.learning.processes
+        if not any(
+            child.state in (State.STARTING, State.RUNNING) and child.index < wanted
+            for child in self._children.of("learner")
+        ):
             raise UserError("no learner runs that could write a checkpoint")
         number = self._desired.current.checkpoint + 1
         in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)

@@ -63,6 +63,7 @@ def test_each_request_is_answered_by_the_first_checkpoint_after_it() -> None:
         ((State.STOPPED,), "since all learners have left"),
         # Another one writes it, or is still writing it.
         ((State.BACKOFF, State.RUNNING), None), ((State.STOPPING, State.STOPPED), None),
+        ((State.STARTING,), None),
     ],
 )
 def test_a_request_without_a_learner_is_answered_at_once(

@@ -329,3 +329,23 @@ def test_learners_are_refused_to_a_policy_that_answers_with_chunks(
     )
     with pytest.raises(UserError, match=r"learning\.processes = 2: .* chunks of actions"):
         stage.set("learning", processes=2).result(0)
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.RUNNING, State.STOPPING, State.FAILED])
+def test_a_checkpoint_waits_for_a_learner_that_starts(stage: Stage, state: State) -> None:
+    """Right after `wait_ready`, which waits for acting alone, it was refused."""
+    stage.learners = [Child("learner", 0, print, state), Child("learner", 1, print, State.RUNNING)]
+    written: list[dict[str, Any]] = []
+    stage.handler._checkpoints = stage._stub(begin=lambda *_: lambda: dict(*written) or None)
+    stage.handler._memory.handles = None
+    result = stage.command("checkpoint", {})
+    stage.pending.settle(1.0)
+    if state not in (State.STARTING, State.RUNNING):
+        with pytest.raises(UserError, match="no learner runs that could write a checkpoint"):
+            result.result(0)
+        return
+    assert not result.done()
+    assert stage.desired.current.checkpoint == 1
+    written.append({"file": "checkpoint 1"})
+    stage.pending.settle(2.0)
+    assert result.result(0) == {"file": "checkpoint 1"}
