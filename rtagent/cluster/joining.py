@@ -8,6 +8,7 @@ from itertools import zip_longest
 from rtagent import __version__
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.logs.shortening import LINE_CHARACTERS, short_text
 from rtagent.memory.blueprint import Blueprint
 
 
@@ -72,6 +73,12 @@ def check_same(joining: Joining, first: Joining) -> None:
     ):
         if own != other:
             raise UserError(
-                f"the learner has another {what} than {joining.node}: {other}, not {own}; "
-                "use the same policy and environment, or another learner (cluster.name)"
+                f"the learner has another {what} than {joining.node}: {_line(other)}, not "
+                f"{_line(own)}; use the same policy and environment, or another learner "
+                "(cluster.name)"
             )
+
+
+def _line(value: object) -> str:
+    """As text that fits into a line, however many bounds a space has."""
+    return short_text(str(value), LINE_CHARACTERS)

@@ -9,8 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
+from rtagent.cluster.joining import check_same
 from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
@@ -328,6 +331,13 @@ def test_another_network_is_refused() -> None:
         "the learner has another action space than b: Discrete(3), not Discrete(2); use the same "
         "policy and environment, or another learner (cluster.name)"
     )
+    first = scene.learner._first
+    assert first is not None
+    bounds = np.arange(900.0, dtype=np.float32)
+    large = replace(first, blueprint=replace(first.blueprint, action_space=Box(-bounds, bounds)))
+    with pytest.raises(UserError, match=r"\(cluster\.name\)$") as caught:
+        check_same(large, first)
+    assert len(str(caught.value)) < 600
     other = Scene(Edge(name="c", actions=2))
     other.remotes[0].learner = scene.learner
     other.run(5.0)
