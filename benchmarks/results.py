@@ -163,9 +163,11 @@ def bars(axes: Any, place: int, of: int, points: Sequence[Point | None], **how: 
         axes: to draw on.
         place: number of the series.
         of: how many series there are.
-        points: heights with their intervals. None leaves a bar out.
+        points: heights with their intervals. A bar is left out for None, and as in `Results.line`
+            where the figure is unknown in a trial.
         how: options of Matplotlib's `bar`.
     """
+    points = [None if point is None or point.unknown else point for point in points]
     axes.bar(
         np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
         [np.nan if point is None else point.mean for point in points], 0.8 / of,

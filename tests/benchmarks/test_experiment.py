@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import experiment as engine
 from benchmarks.experiment import Experiment, Options, perform, save
-from benchmarks.results import Results, half_interval
+from benchmarks.results import Point, Results, bars, half_interval
 from rtagent.cli.bench import find_scripts
 from rtagent.errors import UserError
 from rtagent.evaluation.intervals import student
@@ -359,6 +359,14 @@ def test_every_experiment_has_a_short_form(name: str) -> None:
     assert 0 < len(quick) <= len(whole)
     assert quick == json.loads(json.dumps(quick))
     assert len({json.dumps(each) for each in whole}) == len(whole)
+
+
+def test_a_bar_is_left_out_where_a_figure_is_unknown_in_a_trial() -> None:
+    """The mean over the seeds where it is known is no fair sample, as in a line."""
+    axes = Figure().subplots()
+    bars(axes, 0, 1, [Point(2.0, 0.5, 3, 0), Point(9.0, 0.5, 2, 1), None])
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx([2.0, math.nan, math.nan], nan_ok=True)
 
 
 @pytest.mark.process
