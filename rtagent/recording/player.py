@@ -59,6 +59,7 @@ class Player:
         self._adapter = ReportingAdapter(self._env, config)
         self.environment = config.id
         self.action_meanings = self._adapter.action_meanings
+        self.cartridge = self._adapter.cartridge
         self.buttons = Buttons(self.action_meanings, self._adapter.noop_action)
         self.rate_hz = self._adapter.rate_hz
         self.tape: Tape | None = None

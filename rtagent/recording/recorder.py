@@ -36,7 +36,7 @@ class Recorder:
                 "be recorded"
             )
         self.player = player
-        self.tape = Tape(player.environment, player.action_meanings)
+        self.tape = Tape(player.environment, player.action_meanings, player.cartridge)
         self.saved: list[Path] = []
         self.demonstration = demonstration
         self._name = name

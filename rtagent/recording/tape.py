@@ -25,8 +25,10 @@ _Tick = tuple[NDArray[Any], int, float, int]
 class Tape:
     """Records episodes; `episodes` counts those of which at least one tick has been played."""
 
-    def __init__(self, environment: str, action_meanings: tuple[str, ...]) -> None:
-        self._writer = DemonstrationWriter(environment, action_meanings)
+    def __init__(
+        self, environment: str, action_meanings: tuple[str, ...], cartridge: str = ""
+    ) -> None:
+        self._writer = DemonstrationWriter(environment, action_meanings, cartridge)
         self._reset: _Tick | None = None
         self._newest: _Tick | None = None
         self.episodes = 0

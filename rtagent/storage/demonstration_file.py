@@ -50,6 +50,7 @@ class Outline:
         action_shape: () for an index, (n,) for a vector.
         action_dtype: "int32" or "float32".
         action_meanings: a word for each discrete action; empty if unknown.
+        cartridge: of the environment; empty if it has none, or if it is unknown.
     """
 
     environment: str
@@ -59,6 +60,7 @@ class Outline:
     action_shape: tuple[int, ...]
     action_dtype: str
     action_meanings: tuple[str, ...]
+    cartridge: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Demonstration:
         flags: (n,) uint8, `TERMINATED` and `TRUNCATED` of the ledger.
         episodes: (n,) int64, never decreasing; another one after each tick with flags.
         action_meanings: a word for each discrete action; empty if unknown.
+        cartridge: as in `Outline`.
 
     Raises:
         UserError: a column is wrong; the line says which and why.
@@ -87,6 +90,7 @@ class Demonstration:
     flags: npt.NDArray[np.uint8]
     episodes: npt.NDArray[np.int64]
     action_meanings: tuple[str, ...] = ()
+    cartridge: str = ""
 
     def __post_init__(self) -> None:
         fault = _fault(self)
@@ -98,7 +102,7 @@ class Demonstration:
         """Its environment, length and shapes."""
         return Outline(
             self.environment, len(self.rewards), self.frames.shape[1:], str(self.frames.dtype),
-            self.actions.shape[1:], str(self.actions.dtype), self.action_meanings,
+            self.actions.shape[1:], str(self.actions.dtype), self.action_meanings, self.cartridge,
         )
 
 
@@ -108,10 +112,13 @@ class DemonstrationWriter:
     Args:
         environment: id of the environment that is played.
         action_meanings: a word for each discrete action; empty if unknown.
+        cartridge: as in `Outline`.
     """
 
-    def __init__(self, environment: str, action_meanings: tuple[str, ...] = ()) -> None:
-        self._environment = environment
+    def __init__(
+        self, environment: str, action_meanings: tuple[str, ...] = (), cartridge: str = ""
+    ) -> None:
+        self._environment, self._cartridge = environment, cartridge
         self._action_meanings = action_meanings
         self._frames: list[npt.NDArray[Any]] = []
         self._rest: list[tuple[Any, float, int, int]] = []
@@ -164,7 +171,7 @@ class DemonstrationWriter:
             self._environment, np.stack(self._frames),
             executed.astype(np.int32 if executed.dtype.kind in "iu" else np.float32),
             np.array(rewards, np.float32), np.array(flags, np.uint8), np.array(episodes, np.int64),
-            self._action_meanings,
+            self._action_meanings, self._cartridge,
         )
 
     def save(self, path: Path) -> None:
@@ -186,7 +193,7 @@ def save_demonstration(path: Path, demonstration: Demonstration) -> None:
         raise UserError(f"{path}: the name of a demonstration ends in {SUFFIX}")
     about = json.dumps({
         "format": FORMAT, "environment": demonstration.environment,
-        "action_meanings": demonstration.action_meanings,
+        "action_meanings": demonstration.action_meanings, "cartridge": demonstration.cartridge,
     })
     columns = {name: np.ascontiguousarray(getattr(demonstration, name)) for name in _COLUMNS}
     metadata = {_ABOUT: about, _CRC: f"{checksum(about, columns):08x}"}
@@ -215,7 +222,8 @@ def load_demonstration(path: Path) -> Demonstration:
         if int(file.metadata()[_CRC], 16) != checksum(about, columns):
             raise UserError("damaged (wrong checksum)")
         return Demonstration(
-            outline.environment, **columns, action_meanings=outline.action_meanings
+            outline.environment, **columns, action_meanings=outline.action_meanings,
+            cartridge=outline.cartridge,
         )
 
 
@@ -269,6 +277,8 @@ def _outline(file: Any, text: str) -> Outline:
         str(values["environment"]), shapes["rewards"][0],
         shapes["frames"][1:], frames, shapes["actions"][1:], actions,
         tuple(str(word) for word in values["action_meanings"]),
+        # Older files do not name it.
+        str(values.get("cartridge", "")),
     )
 
 

@@ -94,7 +94,7 @@ def find_demonstrations(source: Path, config: Config, blueprint: Blueprint) -> D
     outlines = tuple(outline_of(path) for path in files)
     wanted = Outline(
         config.env.id, 0, blueprint.frame_shape, blueprint.frame_dtype, blueprint.action_shape,
-        blueprint.action_dtype, blueprint.action_meanings,
+        blueprint.action_dtype, blueprint.action_meanings, blueprint.cartridge,
     )
     for path, outline in zip(files, outlines, strict=True):
         _check_fit(path, outline, wanted)
@@ -213,7 +213,7 @@ class _Rows:
 
 
 def _check_fit(path: Path, theirs: Outline, wanted: Outline) -> None:
-    """Raise a UserError unless all but the length agree; unknown meanings fit every action."""
+    """Raise a UserError unless all but the length agree; what one does not know fits."""
     pairs: list[tuple[str, str, str]] = [
         ("environment", theirs.environment, wanted.environment),
         ("frames", _text(theirs.frame_shape, theirs.frame_dtype),
@@ -224,6 +224,8 @@ def _check_fit(path: Path, theirs: Outline, wanted: Outline) -> None:
     if theirs.action_meanings and wanted.action_meanings:
         has, needs = (" ".join(each.action_meanings) for each in (theirs, wanted))
         pairs.append(("actions", has, needs))
+    if theirs.cartridge and wanted.cartridge:
+        pairs.append(("cartridge", theirs.cartridge, wanted.cartridge))
     for what, has, needs in pairs:
         if has != needs:
             raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import fields, replace
 from pathlib import Path
@@ -50,7 +51,9 @@ def reason(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{}, VECTORS], ids=["pictures", "vectors"])
+@pytest.mark.parametrize(
+    "changes", [{}, VECTORS, {"cartridge": "RED 00"}], ids=["pictures", "vectors", "cartridge"]
+)
 def test_there_and_back(tmp_path: Path, changes: dict[str, Any]) -> None:
     recorded = demonstration(**changes)
     path = tmp_path / "play.demo"
@@ -58,6 +61,19 @@ def test_there_and_back(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert_same(load_demonstration(path), recorded)
     assert outline_of(path) == recorded.outline
     assert [each.name for each in tmp_path.iterdir()] == ["play.demo"]
+
+
+def test_a_file_that_names_no_cartridge_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older ones."""
+    dumps = json.dumps
+    monkeypatch.setattr(module.json, "dumps", lambda about: dumps(
+        {name: value for name, value in about.items() if name != "cartridge"}
+    ))
+    path = tmp_path / "play.demo"
+    save_demonstration(path, demonstration(cartridge="RED 00"))
+    assert load_demonstration(path).cartridge == ""
 
 
 def test_the_writer_gathers_ticks(tmp_path: Path) -> None:

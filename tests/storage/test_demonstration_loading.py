@@ -257,6 +257,7 @@ def test_vectors_are_as_they_were_executed(tmp_path: Path) -> None:
         ({"frame_dtype": "float32"}, {}, "the frames 6x5 uint8, not 6x5 float32"),
         ({"action_shape": (2,), "action_dtype": "float32"}, {}, "the actions int32, not 2 float32"),
         ({"action_meanings": ("NOOP", "UP")}, {}, "the actions NOOP LEFT RIGHT, not NOOP UP"),
+        ({"cartridge": "BLUE 11"}, {"cartridge": "RED 00"}, "the cartridge RED 00, not BLUE 11"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_both_names(
