@@ -124,7 +124,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
         self._controls = Grid(noop) if actions == "grid" else Continuous(noop)
         self.action_space = self._controls.space
         self.noop_action = self._controls.noop
-        self._max_cte, self._max_steps = max_cte, round(max_seconds * self.rate_hz)
+        steps = max(round(max_seconds * self.rate_hz), 1) if max_seconds else 0
+        self._max_cte, self._max_steps = max_cte, steps
         self._clock = MonotonicClock()
         self._host, self._port = host, port
         self._embedded = EmbeddedSimulator(self.rate_hz, road_seed) if host is None else None

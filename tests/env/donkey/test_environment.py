@@ -175,6 +175,13 @@ def test_a_long_episode_is_truncated(fake, make):
         assert ends == [False] * 9 + [True]
 
 
+def test_an_episode_of_less_than_a_tick_is_truncated_at_its_first(fake, make):
+    """0 means never, and a length was rounded to it."""
+    env = make(fake.address, max_seconds=1e-3)
+    env.reset()
+    assert env.step(COAST)[3]
+
+
 def test_a_reset_begins_at_the_start(simulator, make):
     env = make(simulator.at)
     env.reset()
