@@ -15,6 +15,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -156,7 +157,9 @@ def _discard_stdout() -> None:
 
 
 def _refuse(why: str) -> int:
-    print(f"rtagent: {printable(' '.join(why.split()))}", file=sys.stderr)
+    # The exit code tells it, too, where stderr is on a full disk.
+    with suppress(OSError):
+        print(f"rtagent: {printable(' '.join(why.split()))}", file=sys.stderr)
     return EXIT_USER_ERROR
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import Progress, ProgressColumn
@@ -126,9 +127,38 @@ def stdout() -> Console:
     return console
 
 
+class _Lossy:
+    """A file that drops what a full disk does not take: progress is not worth ending a command."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with _whatever_fits():
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _whatever_fits():
+            self._file.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@contextmanager
+def _whatever_fits() -> Iterator[None]:
+    """Inside, it is no error if a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
 def stderr() -> Console:
     """The console for progress."""
-    return _Console(stderr=True, highlight=False)
+    return _Console(file=cast("IO[str]", _Lossy(sys.stderr)), highlight=False)
 
 
 @contextmanager

@@ -146,6 +146,21 @@ def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize(("program", "code", "said"), [
+    ("from rtagent.cli.output import stderr; stderr().print('progress'); print('went on')", 0,
+     "went on\n"),
+    ("import sys; from rtagent.cli import main; sys.exit(main(['statsu']))", 2, ""),
+], ids=["progress", "an error"])
+def test_stderr_on_a_full_disk_ends_no_command(program: str, code: int, said: str) -> None:
+    """`train` ended with code 1, and without its results."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (code, said)
+
+
 def test_no_room_for_temporary_files_is_one_line() -> None:
     done = subprocess.run(
         ["prlimit", "--fsize=0:", sys.executable, "-m", "rtagent", "serve"],
