@@ -66,8 +66,8 @@ class RunConfig(Section):
     """Write the figures for MLflow too (extra `mlflow`), into the run's folder unless
     MLFLOW_TRACKING_URI says otherwise."""
     resume: bool = True
-    """Start from the newest checkpoint of the state dir; if not, this run's checkpoints and replay take
-    the place of the older ones there."""
+    """Start from the newest checkpoint of the state dir; if not, this run's checkpoints and replay
+    take the place of the older ones there."""
     max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
     """Most inference processes and learners together; auto: 16 and 16 more for each core, as long
     as half of the memory that is free at the start has room for them, but 8 at least."""
