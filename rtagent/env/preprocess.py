@@ -7,6 +7,7 @@ observation is then checked against the space, for a wrong one would silently sp
 | space | frame |
 |---|---|
 | uint8 Box (H, W), (H, W, 1 or 3 or 4), (1 or 3, H, W) | picture, its upper bound white |
+| the same in colours that are not wanted, a side under 16 | vector, divided by its upper bound |
 | Box of other numbers in these shapes, bounds of levels, no side under 16 | picture, scaled |
 | any other Box of one or two dimensions | vector; of uint8: divided by its upper bound |
 | Discrete | one-hot vector |
@@ -40,7 +41,7 @@ USUAL_NAMES = ("pixels", "image", "rgb", "screen", "camera")
 """Names of a Dict's picture, the most telling first, where the Dict has several pictures."""
 
 SMALLEST_SIDE = 16
-"""An array of floats with a shorter side is a board or a matrix, not a picture."""
+"""An array with a shorter side, of floats or of colours, is a board or a matrix, not a picture."""
 
 WIDEST_LEVELS = 1 << 24
 """Bounds further apart are those of the number type, not black and white: scaled by them, all
@@ -127,6 +128,9 @@ def observer_for(
         return OneHotObserver(int(space.n), int(space.start))
     if isinstance(space, gym.spaces.Box):
         layout = _layout(space)
+        if layout is not None and grayscale and layout.colours and layout.side < SMALLEST_SIDE:
+            # One grey level of a cell would mix the codes that it holds.
+            return VectorObserver(space.shape, 1 / layout.high)
         if layout is not None:
             if not grayscale and not layout.colours:
                 raise UserError(
@@ -202,6 +206,11 @@ class Layout:
     low: float = 0.0
     high: float = 255.0
     channels_first: bool = False
+
+    @property
+    def side(self) -> int:
+        """The shorter one."""
+        return min(self.shape[1:] if self.channels_first else self.shape[:2])
 
     @property
     def colours(self) -> bool:
@@ -341,12 +350,12 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
     dtype = np.dtype(cast("Any", space.dtype))
     if dtype == np.uint8:
         return Layout(shape, dtype, high=_white(space) or 255.0, channels_first=first)
-    sides = shape[1:] if first else shape[:2]
     low, high = float(space.low.min()), float(space.high.max())
     uniform = bool((space.low == low).all() and (space.high == high).all())
-    if min(sides) < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
+    layout = Layout(shape, dtype, low, high, first)
+    if layout.side < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
         return None
-    return Layout(shape, dtype, low, high, first) if 0.0 < high - low <= WIDEST_LEVELS else None
+    return layout if 0.0 < high - low <= WIDEST_LEVELS else None
 
 
 def _white(space: gym.spaces.Box) -> float:

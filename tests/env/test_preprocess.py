@@ -212,6 +212,14 @@ class Mission(gym.Space[str]):
     """A space of an environment's own, which says nothing about its numbers."""
 
 
+def test_codes_of_cells_are_seen_as_numbers_unless_colours_are_wanted() -> None:
+    space = gym.spaces.Box(0, 10, (7, 7, 3), np.uint8)
+    codes = space.sample()
+    seen = observer_for(space)(codes)
+    np.testing.assert_allclose(seen, codes.ravel() / 10.0, rtol=1e-6)
+    assert observer_for(space, size=(7, 7), grayscale=False).shape == (7, 7, 3)
+
+
 def test_an_entry_of_an_unknown_kind_is_left_out_or_the_dict_refused() -> None:
     picture = gym.spaces.Box(0, 255, (7, 7, 3), np.uint8)
     seen = gym.spaces.Dict({"image": picture, "mission": Mission()})
