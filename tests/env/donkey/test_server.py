@@ -45,10 +45,10 @@ def test_the_public_client_races():
         client.send("reset_car")
         eventually(lambda: client.heard.count("race_start") == 2, "the race begins anew")
         client.control(0.0, 0.5)
-        eventually(lambda: "race_stop" in client.heard, "the time is up")
+        # A busy machine may have ended the first race, too, before it began anew.
+        eventually(lambda: client.heard[-2:] == ["DQ", "race_stop"], "the time is up")
         assert client.heard[:3] == ["scene_selection_ready", "scene_names", "need_car_config"]
         assert "car_loaded" not in client.heard
-        assert client.heard[-2:] == ["DQ", "race_stop"]
         assert simulator.figures.malformed == simulator.figures.refused == 0
 
 
