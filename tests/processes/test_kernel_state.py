@@ -49,20 +49,25 @@ def test_a_process_may_have_a_name_that_is_no_text() -> None:
 
 @pytest.mark.process
 def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
-    # At idle priority it waits for a processor for most of the time, where others are busy.
+    # At idle priority it waits for a processor for most of the time, where others are busy. It
+    # computes without the interpreter's lock, for which one thread would wait for the other.
     body = (
-        "import os, threading, time\n"
+        "import hashlib, os, sys, threading, time\n"
         "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-        "until = time.monotonic() + 1.0\n"
+        "over = []\n"
         "def compute():\n"
-        "    while time.monotonic() < until: pass\n"
+        "    while not over: hashlib.pbkdf2_hmac('sha256', b'', b'', 100_000)\n"
         "thread = threading.Thread(target=compute)\n"
-        "thread.start(); print(flush=True); thread.join(); time.sleep(60)"
+        "thread.start(); print(flush=True)\n"
+        "sys.stdin.read(); over.append(1); thread.join(); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         try:
             child.stdout.readline()
             assert is_computing(child.pid)
+            child.stdin.close()
             eventually(lambda: not is_computing(child.pid), "it sleeps")
         finally:
             child.kill()
