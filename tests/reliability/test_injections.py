@@ -235,6 +235,13 @@ def deaf_supervisor(victim: Victim) -> None:
         os.kill(supervisor, signal.SIGCONT)
 
 
+def connected_anew(victim: Victim) -> None:
+    """An empty packet ends the connection: the row after this finds a process with another one."""
+    before, names = victim.restarts(), frozenset({"environment"})
+    os.kill(victim.role("environment")["pid"], signal.SIGKILL)
+    eventually(lambda: victim.replaced(names, before), "the environment has another connection")
+
+
 def counts_what_was_dropped(victim: Victim) -> None:
     """The next event says how many were dropped."""
     victim.inject("environment", "context().event('heard')")
@@ -298,7 +305,7 @@ ROWS = [
         "bytes that are no message",
         in_world(r"for each in (b'\x80\x04junk', b'[' * 60_000, b'[1,'): say_raw(each)"),
     ),
-    Row("an empty packet", in_world("say_raw(b'')")),
+    Row("an empty packet", in_world("say_raw(b'')"), holds=connected_anew),
     Row("a pause of every process", everybody_pauses),
     Row("a stopped environment", stopped("environment"), frozenset({"environment"})),
     Row("a stopped fork server", stopped("fork server")),
