@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rtagent.errors import UserError
-from rtagent.recording.session import Session
+from rtagent.recording.session import IDLE_S, Session
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).parent / "static"
@@ -213,5 +213,10 @@ async def _serve(
         session.finish()
     finally:
         stage.refresh()
+        # A page that is slow shows the end, too, before the server closes its connection.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                while session.page and session.finished:
+                    await asyncio.sleep(IDLE_S)
         server.should_exit = True
         await serving

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.sync.client import ClientConnection, connect
 
 from rtagent.clock import MonotonicClock
@@ -215,6 +216,24 @@ def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
         assert until(socket, finished=True)["episodes"] == 1
     running.join()
     assert 3 in load_demonstration(tmp_path / "fight.demo").actions
+
+
+def test_a_page_that_is_slow_is_told_that_the_game_is_over(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = WebSocket.send_bytes
+
+    async def slowly(websocket: WebSocket, data: bytes) -> None:
+        await asyncio.sleep(0.3 * running.wish.is_set())
+        await send(websocket, data)
+
+    monkeypatch.setattr(WebSocket, "send_bytes", slowly)
+    url = f"ws://127.0.0.1:{running.port}/play"
+    with connect(url, subprotocols=PROTOCOLS) as socket:  # type: ignore[arg-type]
+        socket.send(json.dumps({"focus": True}))
+        until(socket, running=True)
+        running.wish.set()
+        until(socket, finished=True)
 
 
 @pytest.mark.browser
