@@ -65,7 +65,7 @@ def test_modules_of_the_working_directory_are_found_if_nobody_else_can_write_the
     command = Path(sys.executable).with_name("rtagent")
     found = subprocess.run(
         [command, "check-env", "own_world:CartPoleEnv"], cwd=tmp_path, capture_output=True,
-        text=True, timeout=60,
+        text=True, timeout=300,
     )
     assert said in found.stdout, found.stderr
 

@@ -154,7 +154,7 @@ def test_it_prints_its_address_and_ends_well_on_ctrl_c(tmp_path: Path) -> None:
         assert line.startswith("rtagent rom record: http://127.0.0.1:")
         assert len(line.split("#")[1].strip()) == 43
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert process.stdout.read() == "demonstration: nothing was recorded\n"
         assert process.stderr.read() == ""
 
