@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import count
 from typing import Any
 
@@ -215,9 +214,8 @@ def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
         version = len(opened) + 1
         bench.models.publish(np.ones(4, np.uint8), ModelInfo(version, 0, 1, 0, 0))
         thread.ask()
-        eventually(lambda: len(opened) == version, "it is opened")
-        # The thread hands it over in the next moment.
-        time.sleep(0.02)
+        handed_over = thread._opened
+        eventually(lambda: [each.info.version for each in [*handed_over]] == [version], "opened")
 
     def reached() -> None:
         if next(lines) == line:

@@ -10,10 +10,16 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.testing.leftovers import SETTLE_S, held, leftovers
+from tests.forked import Forked
 
 
 @pytest.mark.process
-def test_what_is_held_beyond_before_is_counted_and_waited_for() -> None:
+def test_what_is_held_beyond_before_is_counted_and_waited_for(forked: Forked) -> None:
+    """In a child: this process may still end what the test before has started."""
+    assert forked.run(count_and_wait) == 0
+
+
+def count_and_wait() -> None:
     gc.collect()
     before, clock = held(), VirtualClock()
     assert leftovers(clock, before)["processes"] == 0
