@@ -87,7 +87,8 @@ def test_a_checkpoint_for_which_there_is_no_memory_is_reported(game: Runtime) ->
 
 @pytest.mark.alone
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
-    with run(*GAME, "env.rate_hz=480") as runtime:
+    # Not full before the budget is set: to begin to learn may take a busy machine a minute.
+    with run(*GAME, "env.rate_hz=480", "replay.capacity=100000") as runtime:
         learns(runtime, count=5)
         eventually(lambda: runtime.stats()["r3"]["used_bytes"], "it is measured")
         used = runtime.stats()["r3"]["used_bytes"]
@@ -103,7 +104,7 @@ def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
         assert shared_bytes(runtime) <= full + TICK_BYTES * more + (1 << 20)
         assert updates(runtime) > start
         assert outside(runtime) <= 1.02 * (budget << 20)
-        assert limit(runtime) < 20000
+        assert limit(runtime) < 100_000
 
 
 def limit(runtime: Runtime) -> int:
