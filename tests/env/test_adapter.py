@@ -321,7 +321,9 @@ def test_an_environment_whose_own_code_raises_is_closed_and_named():
     closed = []
     kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
     line = refusal(id="stub/World-v0", kwargs=kwargs)
-    assert line.startswith("env.id = stub/World-v0: ZeroDivisionError: division by zero (")
+    place = rf"\({re.escape(__file__)}:\d+\)"
+    raised = "env.id = stub/World-v0: ZeroDivisionError: division by zero"
+    assert re.fullmatch(f"{raised} {place}", line)
     assert closed == [True]
 
 

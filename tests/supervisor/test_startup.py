@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
@@ -20,6 +21,7 @@ from rtagent.processes.fork_server import ANSWER
 from rtagent.processes.launch import ForkServer, Process
 from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
+from tests import spawned
 from tests.conftest import open_descriptors
 from tests.spawned import (
     answer,
@@ -150,7 +152,8 @@ def test_an_error_that_nobody_foresaw_is_refused_in_one_line_and_printed_whole(
     startup._answer(fail_at_once, (), "it failed", place.open("wb"), pipe)  # type: ignore[arg-type]
     nothing, refusal = pickle.loads(place.read_bytes())
     assert nothing is None
-    assert refusal.startswith("it failed: RuntimeError: no such kernel (")
+    place = rf"\({re.escape(spawned.__file__)}:\d+\)"
+    assert re.fullmatch(rf"it failed: RuntimeError: no such kernel {place}", refusal)
     assert "Traceback" in capsys.readouterr().err
 
 

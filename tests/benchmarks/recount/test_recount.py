@@ -18,7 +18,7 @@ LEAST_COUNTED = 0.8
 """Share of the figures; the others have a reason."""
 
 
-# How much is not acted on depends on what else runs; that it is counted does not.
+# The bound on the inaction of "unstaggered" needs a quiet machine; a comparison of counts does not.
 @pytest.mark.process
 @pytest.mark.parametrize("name", [
     pytest.param(each, marks=[pytest.mark.alone] if each == "unstaggered" else [])

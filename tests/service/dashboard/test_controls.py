@@ -118,6 +118,29 @@ def test_a_control_at_the_edge_of_the_window_is_not_covered_while_it_is_pressed(
     assert place["y"] + place["height"] < foot["y"]
 
 
+@pytest.mark.parametrize("above_the_edge", [6, 60, 110, 400])
+def test_a_tap_meets_what_was_there(
+    browser: Any, running: RunningService, above_the_edge: int
+) -> None:
+    page = browser.new_page(viewport={"width": 412, "height": 839}, has_touch=True)
+    page.goto(running.login_url())
+    size = control(page, "learning.batch_size")
+    expect_value(size, "32")
+    eventually(lambda: page.evaluate("!document.body.classList.contains('waiting')"))
+    page.evaluate("addEventListener('click', ({ target }) => { window.met = target; }, true)")
+    size.evaluate(
+        "(it, above) => scrollBy(0, it.getBoundingClientRect().bottom - innerHeight + above)",
+        above_the_edge,
+    )
+    box = size.bounding_box()
+    page.evaluate("([x, y]) => { window.seen = document.elementFromPoint(x, y); }",
+                  place := [box["x"] + 9, box["y"] + 9])
+    page.touchscreen.tap(*place)
+    page.wait_for_function("window.met")
+    assert page.evaluate("window.met === window.seen")
+    page.close()
+
+
 def test_a_switch_acts_at_once(page: Any, running: RunningService) -> None:
     paused, answer = control(page, "learning.paused"), form(page).locator("output")
     control(page, "inference.processes").fill("7")
