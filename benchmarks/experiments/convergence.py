@@ -60,8 +60,10 @@ DDPG = (
 )
 GAMES = {
     "CartPole, DQN": Game("cartpole.toml", 20.0, (
-        # A slow target, small steps, nothing overwritten: else what was learned is soon forgotten.
+        # A slow target, steps that become small, nothing overwritten: else what was learned is soon
+        # forgotten.
         "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=3e-4",
+        "learning.learning_rate_steps=100000", "learning.learning_rate_end=1e-6",
         "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=240000",
     )),
     "CartPole, A2C": Game("cartpole_ppo.toml", 12.0, (
@@ -79,6 +81,7 @@ GAMES = {
     "LunarLander, PPO": Game("cartpole_ppo.toml", 40.0, (
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
+        "learning.learning_rate_steps=36000",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 12.0, (
         "env.id=benchmarks.worlds.bricks:BricksWorld-v0", "env.rate_hz=60",

@@ -56,6 +56,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
             exploration(applied_at(witness, view.at - ACTING_S), config),
         ))),
         "learning.batch_size": batch_size(view, wanted["batch_size"]),
+        "learning.learning_rate": wanted["learning_rate"],
     }
     for index in places:
         path, pids = f"learning.workers[{index}]", witness.lives["learner", index]

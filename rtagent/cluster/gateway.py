@@ -34,7 +34,7 @@ from rtagent.cluster.message import Bytes, pack, unpack
 from rtagent.cluster.node import Node, Settings
 from rtagent.cluster.ray_session import LearnerHandle
 from rtagent.cluster.trainer import snapshot_arrays, snapshot_from
-from rtagent.config import ClusterConfig
+from rtagent.config import ClusterConfig, LearningConfig
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
@@ -217,22 +217,16 @@ class Gateway:
 
     def _send(self, now: float) -> bool:
         learning, world = self._context.desired.learning, self._context.world
+        settings = settings_at(learning, self._record.updates)
         ready = not learning.paused and self._node.ticks >= learning.learning_starts
         for _ in range(max(1, room := self._exchange.room)):
             due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
             learn = due and ready
-            if not room or not self._exchange.make(self._settings, learn=learn):
+            if not room or not self._exchange.make(settings, learn=learn):
                 break
             if learn:
                 self._pace.spend()
         return self._exchange.send(now)
-
-    @property
-    def _settings(self) -> Settings:
-        """The settings in force that the learner is told of."""
-        learning = self._context.desired.learning
-        beta = importance_exponent(learning, self._record.updates)
-        return Settings(learning.batch_size, learning.learning_rate, beta)
 
     def _ask_for_state(self) -> None:
         """Ask for the learner's state, for a checkpoint, or refuse the checkpoint."""
@@ -288,6 +282,12 @@ class Gateway:
         context = self._context
         context.beat()
         return not context.stopping and context.index < context.desired.learning.processes
+
+
+def settings_at(learning: LearningConfig, updates: int) -> Settings:
+    """What the learner is told of the next update, after so many."""
+    beta = importance_exponent(learning, updates)
+    return Settings(learning.batch_size, learning.step_size(updates), beta)
 
 
 def emulation_of(settings: ClusterConfig) -> Emulation:

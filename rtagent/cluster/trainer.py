@@ -45,8 +45,9 @@ class Trainer:
     """
 
     def __init__(self, config: Config, blueprint: Blueprint) -> None:
+        # The nodes say the step size of each update.
         learning = config.learning.model_copy(
-            update={"publish_every": config.cluster.weights_every}
+            update={"publish_every": config.cluster.weights_every, "learning_rate_steps": 0}
         )
         device = Device.of(learning)
         self._update = SharedUpdate.private(

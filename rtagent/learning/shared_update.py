@@ -304,7 +304,8 @@ class SharedUpdate:
         steps: list[int | None] = [before.steps for _ in self._parts]
         if delay > 1:
             steps[0] = before.actor_steps // delay if follows else None
-        self._optimizer.step(steps, self.gradient, self.learning.learning_rate, after)
+        rate = self.learning.step_size(before.updates)
+        self._optimizer.step(steps, self.gradient, rate, after)
         self._update_target(after.updates)
         if after.updates % self.learning.publish_every == 0:
             self.publish()

@@ -242,7 +242,8 @@ class StatsReader:
         records = self._world.metrics.learners
         desired = self._world.control.desired
         info = self._world.weights.info()
-        updates = max(each.updates for each in records)
+        # Before a learner has taken over a resumed run, its weights say how far it is.
+        updates = max(*(each.updates for each in records), info.updates if info else 0)
         applied = sum(each.applied for each in records)
         newest = max(records, key=lambda each: each.applied_ns)
         numbers = [each.precision for each in records if each.precision]
@@ -253,11 +254,11 @@ class StatsReader:
                 for role in _roles(status, "learner")
             ),
             order=desired.learning.order, paused=desired.learning.paused,
-            # Before a learner has taken over a resumed run, its weights say how far it is.
-            updates=max(updates, info.updates if info else 0),
+            updates=updates,
             updates_per_s=self._update_rate(now),
             samples_consumed=max(each.samples_consumed for each in records),
             batch_size=batch_in_force(self._world.horizon.read(), desired),
+            learning_rate=desired.learning.step_size(updates),
             loss=newest.loss if applied else None,
             epsilon=self._exploration_rate(),
             staleness=learning.Staleness(

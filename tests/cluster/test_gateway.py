@@ -13,7 +13,9 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.cluster import gateway, ray_session
 from rtagent.cluster.exchange import LONGEST_PAUSE_S
-from rtagent.cluster.gateway import cut_since, unreached
+from rtagent.cluster.gateway import cut_since, settings_at, unreached
+from rtagent.cluster.node import Settings
+from rtagent.config import LearningConfig
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.learning import state as states
@@ -124,6 +126,17 @@ def test_reasons_that_come_again_and_again_are_told_once_and_tried_seldom(
         ("cluster_unreached", {"reason": reason}) for reason in tried[:2]
     ]
     assert len(tried) < 600.0 / LONGEST_PAUSE_S + 10
+
+
+def test_the_learner_is_told_how_far_the_schedules_are() -> None:
+    learning = LearningConfig(
+        batch_size=12, learning_rate=8e-4, learning_rate_steps=100, learning_rate_end=4e-4,
+        importance_exponent=0.5, importance_steps=50,
+    )
+    found = [settings_at(learning, updates) for updates in (0, 25, 100)]
+    assert found[0] == Settings(12, 8e-4, 0.5)
+    assert found[1] == Settings(12, pytest.approx(7e-4), pytest.approx(0.75))
+    assert found[2] == Settings(12, pytest.approx(4e-4), 1.0)
 
 
 def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:

@@ -75,3 +75,15 @@ def test_a_gpu_keeps_nothing_to_itself_that_is_asked_for(
     assert again.restore(tmp_path / "1", "one")
     # Written after the 24th.
     assert again.progress == there.progress
+
+
+def test_the_step_size_is_the_one_that_the_nodes_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = [Edge(), Edge(learning_rate_steps=3, learning_rate_end=0.1)]
+    found = []
+    for world in worlds:
+        world.play(200)
+        trainer = begun(world, HOST, monkeypatch)
+        for batch, rate in zip(batches(world), (1e-3, 5e-4, 1e-4), strict=False):
+            trainer.learn(batch, rate)
+        found.append(trainer.snapshot().arrays.weights.copy())
+    np.testing.assert_array_equal(*found)

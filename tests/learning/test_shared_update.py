@@ -80,9 +80,18 @@ def test_learners_in_turn_learn_what_one_alone_learns(settings: dict[str, Any]) 
         assert update.state.progress == Progress(20, 20, 20 * B)
 
 
-def test_moments_that_begin_anew_are_corrected_for_that() -> None:
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"learning_rate": 1e-3}, 1e-3),
+        ({"learning_rate": 1e-3, "learning_rate_steps": 10_000, "learning_rate_end": 2e-4}, 6e-4),
+    ],
+)
+def test_moments_that_begin_anew_are_corrected_for_that(
+    settings: dict[str, Any], step: float
+) -> None:
     """Weights that others have trained come without moments: the first step is one of alpha."""
-    (update,) = make(1)
+    (update,) = make(1, **settings)
     before = update.state.current.weights.copy()
     states.put(states.begin(before, 5000), update.state)
     progress = update.refresh()
@@ -91,7 +100,7 @@ def test_moments_that_begin_anew_are_corrected_for_that() -> None:
     update.apply(gradient)
     moved = (update.state.current.weights - before)[np.abs(values) > 1e-4]
     assert len(moved) > 20
-    np.testing.assert_allclose(np.abs(moved), update.learning.learning_rate, rtol=1e-2)
+    np.testing.assert_allclose(np.abs(moved), step, rtol=1e-2)
 
 
 def test_staleness_is_what_others_applied_meanwhile() -> None:
