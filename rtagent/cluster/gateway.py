@@ -74,6 +74,9 @@ CHECK_EVERY_S = 2.0
 def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of the gateway's process; returns when it is told to stop."""
     publish_if_nobody_has(context)
+    if info := context.world.weights.info():
+        # Schedules of a resumed run go on before the learner's first answer.
+        context.record.updates = max(context.record.updates, info.updates)
     keep_freed_memory()
     # Before Ray starts: its processes, the learner among them, inherit the priority.
     context.set_idle_priority()

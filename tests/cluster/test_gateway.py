@@ -23,7 +23,7 @@ from rtagent.memory.arena import private_memory
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import LearnerRecord
-from rtagent.memory.weights import WeightsInfo
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.telemetry.cluster import OF_A_MOMENT, cluster_figures
 from tests.telemetry.test_cluster import example_document
 
@@ -49,6 +49,12 @@ class Context:
     @property
     def stopping(self) -> bool:
         return self.clock.now() >= self._end
+
+    def set_idle_priority(self) -> None:
+        pass
+
+    def ready(self) -> None:
+        pass
 
     def beat(self) -> None:
         pass
@@ -137,6 +143,22 @@ def test_the_learner_is_told_how_far_the_schedules_are() -> None:
     assert found[0] == Settings(12, 8e-4, 0.5)
     assert found[1] == Settings(12, pytest.approx(7e-4), pytest.approx(0.75))
     assert found[2] == Settings(12, pytest.approx(4e-4), 1.0)
+
+
+@pytest.mark.usefixtures("_no_cluster")
+@pytest.mark.parametrize("known", [0, 6000])
+def test_the_schedules_of_a_resumed_run_go_on(
+    known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first answer, a learner that has gone on is not told the first step size."""
+    monkeypatch.setattr(gateway, "publish_if_nobody_has", lambda _: None)
+    monkeypatch.setattr(gateway, "keep_freed_memory", lambda: None)
+    context: Any = Context(requested=0, seconds=5.0)
+    context.weights = WeightBuffers(private_memory(WeightBuffers.size(4)), 4)
+    context.weights.publish(np.ones(4, np.float32), WeightsInfo(3, 5000))
+    context.record.updates = known
+    gateway.run(context)
+    assert context.record.updates == max(known, 5000)
 
 
 def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:
