@@ -50,6 +50,7 @@ from rtagent.staggering.instructions import (
     WaitFrame,
     WaitUntil,
 )
+from rtagent.staggering.merging import MERGES
 from rtagent.staggering.register import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Driver:
         self._observation = blueprint.no_observation()
         pending, states = PendingActions.of(blueprint), world.states
         self._reader = None if pending is None else PendingReader(
-            pending, world.ledger, world.actions
+            pending, world.ledger, world.actions, MERGES[config.policy.chunk]
         )
         self._pending: npt.NDArray[Any] | None = None
         self._carried = None if states is None else CarriedState(world, states, context.index)

@@ -11,8 +11,8 @@ that of tick f + 1 + i, which is
 
 1. what the world executed, if the ledger has the tick by then, default behaviour and re-used
    actions included;
-2. else what is promised for it: of the deposits for exactly that tick, the one computed from the
-   newest frame, as rule 1 of `staggering/arbiter.py`;
+2. else what is promised for it: what rule 1 of `staggering/arbiter.py` makes of the deposits for
+   exactly that tick;
 3. else unknown.
 
 When it asks. Not when it begins: then the inferences that began before it are still under way, and
@@ -45,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.staggering.arbiter import Lookup, newest
+from rtagent.staggering.merging import Merge
 
 if TYPE_CHECKING:
     from rtagent.memory.blueprint import Blueprint
@@ -143,13 +144,16 @@ class PendingReader:
         pending: how many there are, and of which type.
         ledger: what was executed.
         slots: what is promised.
+        merge: makes one deposit of those for a tick, as the arbiter does.
 
     Attributes:
         pending: as given.
     """
 
-    def __init__(self, pending: PendingActions, ledger: Ledger, slots: Lookup) -> None:
-        self.pending, self._ledger, self._slots = pending, ledger, slots
+    def __init__(
+        self, pending: PendingActions, ledger: Ledger, slots: Lookup, merge: Merge = newest
+    ) -> None:
+        self.pending, self._ledger, self._slots, self._merge = pending, ledger, slots, merge
 
     def read(self, frame: int) -> Actions:
         """(k, *shape), the actions of the ticks after a frame as they are known now."""
@@ -160,5 +164,5 @@ class PendingReader:
         executed = set(rows["tick"].tolist())
         for tick in range(first, first + len(actions)):
             if tick not in executed and (promised := self._slots.at(tick)):
-                actions[tick - first] = newest(promised).action
+                actions[tick - first] = self._merge(promised).action
         return actions

@@ -6,13 +6,15 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from rtagent.clock import NANO
+from rtagent.config_sources import parse_config
 from rtagent.inference.driver import Driver
 from rtagent.inference.frame_wait import SLICE_S
-from rtagent.staggering.arbiter import Deposited, Source
+from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.instructions import (
     Deposit,
     Infer,
@@ -21,6 +23,7 @@ from rtagent.staggering.instructions import (
     WaitFrame,
     WaitUntil,
 )
+from rtagent.staggering.merging import MERGES
 from tests.desired import with_changes
 from tests.inference.driver_bench import CAPACITY, INDEX, START_S, TAU_S, Bench
 from tests.rows import write_row
@@ -245,6 +248,32 @@ def test_what_is_pending_is_asked_for_after_the_injected_latency(
     (item,) = bench.slots.at(5)
     assert item.pending.tolist() == [0, 2, 1, -1]
     assert bench.policy.told.tolist() == [[1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("chunk", ["newest", "ensemble"])
+def test_what_several_promise_for_a_tick_is_pending_as_it_would_be_executed(
+    chunk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    shapes = {"action_space": box, "action_shape": (1,), "action_dtype": "float32"}
+    bench = Bench(monkeypatch, pending_actions=1, **shapes)
+    bench.context.config = parse_config({
+        "policy": {"chunk": chunk, "epsilon_start": 0.0, "epsilon_end": 0.0},
+        "learning": {"processes": 0}, "env": {"pending_actions": 1},
+    })
+
+    def answer(observation: np.ndarray, pending: Any) -> np.ndarray:
+        pending()
+        return np.zeros(1, np.float32)
+
+    bench.policy.values = answer  # type: ignore[assignment]
+    bench.show(0, 1)
+    for worker, frame, action in ((0, 0, -0.5), (1, 1, 1.0)):
+        bench.slots.deposit(Deposited(worker, frame, 2, np.float32([action]), 1, 1.0))
+    bench.follow(Infer(1), Deposit(tick=5, frame=1))
+    (item,) = bench.slots.at(5)
+    executed = Arbiter(merge=MERGES[chunk]).choose(2, bench.slots).deposit.action
+    assert item.pending.tolist() == [executed.tolist()]
 
 
 def test_after_a_cut_link_the_newest_frame_is_asked_about(bench: Bench) -> None:
