@@ -203,7 +203,7 @@ class SharedUpdate:
         algorithm.loss_scale = 1.0 if scale is None else scale.value
         for each in self._normalizing:
             # It refuses a batch of one, which has no spread, unless it uses its averages.
-            each.train(len(batch.observations) > 1)
+            each.train(batch.at_once > 1)
         batch = self._device.send(batch)
         if self._graphed is None:
             numbers, errors = self._compute_gradient(batch, acting)

@@ -72,6 +72,11 @@ class Batch:
         return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
 
     @property
+    def at_once(self) -> int:
+        """The fewest states that a network is given at once."""
+        return len(self.observations)
+
+    @property
     def inputs(self) -> Inputs:
         """The inputs of networks for the states."""
         if self.pending is None:

@@ -65,6 +65,10 @@ class SequenceBatch(Batch):
     burn_in: int = 0
     end: int = 0
 
+    @property
+    def at_once(self) -> int:
+        return len(self.parents)
+
 
 @dataclass(frozen=True)
 class SequenceShape:

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, PolicyConfig, Precision
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import recurrent
 from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
 from rtagent.learning.replay.sequences import SequenceBatch, SequenceReplay, SequenceShape, blank
+from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.memory.policy_states import Beginning
 from rtagent.policy.networks import build, head_of
@@ -279,3 +280,25 @@ def test_blank_batches_have_the_shapes_of_others(count: int) -> None:
         assert getattr(there, name).dtype == getattr(made, name).dtype
     network: nn.Module = acted.network
     assert np.isfinite(RecurrentValueLearning(network, LEARNING).compute_gradient(made)[0])
+
+
+class Normalised(nn.Module):
+    """A user's network, which normalises each step over the batch."""
+
+    state_size = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, observations: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        left = states + self.layer(observations[:, 0])
+        return self.last(left), left
+
+
+@pytest.mark.parametrize("count", [1, 6, 24])
+def test_a_network_with_batch_normalization_learns_from_a_single_sequence(count: int) -> None:
+    update = SharedUpdate.private(Normalised(), LEARNING)
+    blueprint = replace(Acted(LEARNING).blueprint, state_size=Normalised.state_size)
+    assert update.step(blank(blueprint, LEARNING, count)).finite
