@@ -58,11 +58,11 @@ class LearningConfig(Section):
     learning_rate: float = Field(5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"))
     """Adam's step size; where learning_rate_steps is set, that of the first update."""
     learning_rate_steps: int = Field(0, ge=0)
-    """Updates, those before a resumed run included, over which the step size goes from
-    learning_rate to learning_rate_end in a straight line, to stay there; 0: it stays learning_rate.
+    """Updates, those before a resumed run included, over which the step size falls in a straight
+    line to learning_rate_end_factor times learning_rate, to stay there; 0: it stays learning_rate.
     """
-    learning_rate_end: float = Field(1e-5, gt=0.0, le=1.0)
-    """Adam's step size after learning_rate_steps updates."""
+    learning_rate_end_factor: float = Field(0.02, gt=0.0, le=1.0)
+    """The share of learning_rate that is left after learning_rate_steps updates."""
     gamma: float = Field(0.99, ge=0.0, le=1.0)
     """Discount per tick: what comes 1 / (1 - gamma) ticks later counts a third. Per decision, if
     discount says so."""
@@ -188,7 +188,7 @@ class LearningConfig(Section):
     def step_size(self, updates: int) -> float:
         """Adam's step size after a number of updates."""
         done = min(1.0, updates / self.learning_rate_steps) if self.learning_rate_steps else 0.0
-        return self.learning_rate + done * (self.learning_rate_end - self.learning_rate)
+        return self.learning_rate * (1.0 - done * (1.0 - self.learning_rate_end_factor))
 
     @property
     def whole_sequence(self) -> int:

@@ -136,7 +136,7 @@ def test_reasons_that_come_again_and_again_are_told_once_and_tried_seldom(
 
 def test_the_learner_is_told_how_far_the_schedules_are() -> None:
     learning = LearningConfig(
-        batch_size=12, learning_rate=8e-4, learning_rate_steps=100, learning_rate_end=4e-4,
+        batch_size=12, learning_rate=8e-4, learning_rate_steps=100, learning_rate_end_factor=0.5,
         importance_exponent=0.5, importance_steps=50,
     )
     found = [settings_at(learning, updates) for updates in (0, 25, 100)]

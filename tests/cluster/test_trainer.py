@@ -78,7 +78,7 @@ def test_a_gpu_keeps_nothing_to_itself_that_is_asked_for(
 
 
 def test_the_step_size_is_the_one_that_the_nodes_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = [Edge(), Edge(learning_rate_steps=3, learning_rate_end=0.1)]
+    worlds = [Edge(), Edge(learning_rate_steps=3, learning_rate_end_factor=0.1)]
     found = []
     for world in worlds:
         world.play(200)

@@ -27,7 +27,7 @@ from tests.conftest import refusal
         "inference.injected_latency_distribution='flat'", "learning.algorithm='sarsa'",
         "learning.processes=65", "learning.order='last'",
         "learning.batch_size=0", "learning.learning_rate=0", "learning.learning_rate=inf",
-        "learning.learning_rate_end=0", "learning.learning_rate_steps=-1",
+        "learning.learning_rate_end_factor=0", "learning.learning_rate_steps=-1",
         "learning.gamma=1.01", "learning.device='cuda:x'",
         "learning.n_step=0", "learning.demonstration_delay=0",
         "learning.demonstration_delay='soon'", "learning.demonstration_margin=-1",
@@ -230,11 +230,13 @@ def test_a2c_has_short_rollouts_unless_others_are_set() -> None:
     assert LearningConfig.model_validate(found.model_dump()) == found
 
 
-def test_the_step_size_goes_to_its_end_on_a_straight_line_and_stays() -> None:
-    falling = LearningConfig(learning_rate=8e-4, learning_rate_steps=100, learning_rate_end=4e-4)
+def test_the_step_size_falls_in_a_straight_line_and_stays() -> None:
+    falling = LearningConfig(
+        learning_rate=8e-4, learning_rate_steps=100, learning_rate_end_factor=0.5
+    )
     found = [falling.step_size(updates) for updates in (0, 25, 50, 100, 101, 10**9)]
     assert found == pytest.approx([8e-4, 7e-4, 6e-4, 4e-4, 4e-4, 4e-4], rel=1e-12)
-    constant = LearningConfig(learning_rate=8e-4, learning_rate_end=4e-4)
+    constant = LearningConfig(learning_rate=8e-4, learning_rate_end_factor=0.5)
     assert constant.step_size(0) == constant.step_size(10**9) == 8e-4
 
 

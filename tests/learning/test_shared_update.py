@@ -83,15 +83,15 @@ def test_learners_in_turn_learn_what_one_alone_learns(settings: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("settings", "step"),
     [
-        ({"learning_rate": 1e-3}, 1e-3),
-        ({"learning_rate": 1e-3, "learning_rate_steps": 10_000, "learning_rate_end": 2e-4}, 6e-4),
+        ({}, 1e-3),
+        ({"learning_rate_steps": 10_000, "learning_rate_end_factor": 0.2}, 6e-4),
     ],
 )
 def test_moments_that_begin_anew_are_corrected_for_that(
     settings: dict[str, Any], step: float
 ) -> None:
     """Weights that others have trained come without moments: the first step is one of alpha."""
-    (update,) = make(1, **settings)
+    (update,) = make(1, learning_rate=1e-3, **settings)
     before = update.state.current.weights.copy()
     states.put(states.begin(before, 5000), update.state)
     progress = update.refresh()
