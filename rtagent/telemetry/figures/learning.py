@@ -104,7 +104,7 @@ class Learning:
         names=("Batch size",))]
     learning_rate: Annotated[float, Figure(
         "Adam's step size of the next update (learning.learning_rate).",
-        5e-4, metric="learning_rate", names=("Step size",))]
+        5e-4, metric="learning_rate")]
     loss: Annotated[float | None, Figure(
         "Loss of the newest update.", 5.109, metric="learning_loss", names=("Loss",),
         none=NO_UPDATE)]
