@@ -302,6 +302,19 @@ def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
     assert run.send(Inferred(35, 5 * TICK, 1.6, 40)) == Deposit(41, 35)
 
 
+def test_one_that_was_held_up_before_its_claim_takes_no_tickets_back() -> None:
+    state = fresh()
+    feed(state, 5.0)
+    run = begun(adaptive, 0, state)
+    # It has looked at frame 10, and is stopped; the others go on.
+    for newest in range(10, 300):
+        claim(state, 6, newest, TICK, newest * TICK)
+    waiting = begun(adaptive, 1, state)
+    assert waiting.send(Moment(299 * TICK, 299)) == WaitFrame(300)
+    assert run.send(Moment(10 * TICK, 10)) == WaitFrame(301)
+    assert waiting.send(Moment(299.5 * TICK, 299)) == WaitFrame(300), "it keeps its ticket"
+
+
 def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
     state = fresh(processes=2)
     run = begun(adaptive, 5, state)
