@@ -72,6 +72,8 @@ def adaptive(
             continue
         with lock:
             ticket = claim(state, members.processes, at.newest, tick_seconds, at.now)
+        # The lock may have been waited for.
+        at = yield from moment(Now())
         valid = True
         while at.newest < ticket.frame and valid:
             at = yield from moment(WaitFrame(ticket.frame))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,10 +12,31 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtagent.staggering.adaptive import _bound, adaptive, claim, complete
-from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitFrame, WaitUntil
+from rtagent.staggering.instructions import (
+    Deposit,
+    Infer,
+    Inferred,
+    Instruction,
+    Moment,
+    Now,
+    Reply,
+    WaitFrame,
+    WaitUntil,
+)
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.state import Plan, StaggerState
 from tests.staggering.begun import TICK, begun, fresh
+
+
+class Process:
+    """Runs the algorithm, which is told the same again when it looks twice at one moment."""
+
+    def __init__(self, worker: int, state: StaggerState) -> None:
+        self._algorithm = begun(adaptive, worker, state)
+
+    def send(self, reply: Reply) -> Instruction:
+        asked = self._algorithm.send(reply)
+        return self._algorithm.send(reply) if asked == Now() else asked
 
 
 def feed(state: StaggerState, *ticks: float, late: bool = False, processes: int = 6) -> None:
@@ -239,7 +261,7 @@ class Watched:
 def test_one_cycle_of_the_generator() -> None:
     state = fresh()
     feed(state, 5.0)
-    run = begun(adaptive, 3, state)
+    run = Process(3, state)
     claim(state, 6, 10, TICK)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11), "woken too early: waits again"
@@ -253,7 +275,7 @@ def test_an_action_is_late_once_that_of_its_tick_is_chosen(ticks_after_due: int,
     state = fresh(processes=1)
     feed(state, *([2.0] * 25), processes=1)
     flags = state.load().flags
-    run = begun(adaptive, 0, state)
+    run = Process(0, state)
     assert run.send(Moment(1.0, 50)) == Infer(50)
     due = 50 + state.load().bound
     run.send(Inferred(50, 2.0 * TICK, 1.04, due + ticks_after_due))
@@ -265,7 +287,7 @@ def test_an_action_is_late_once_that_of_its_tick_is_chosen(ticks_after_due: int,
 @pytest.mark.parametrize(("behind", "bound"), [(0.0, 2), (0.1, 2), (0.2, 3), (0.9, 3)])
 def test_a_frame_that_comes_later_in_its_tick_is_acted_on_later(behind: float, bound: int) -> None:
     state = fresh(processes=1)
-    run = begun(adaptive, 0, state)
+    run = Process(0, state)
     assert run.send(Moment(1.0, 50)) == Infer(50)
     run.send(Inferred(50, 1.8 * TICK, 1.03, 51, behind * TICK))
     run.send(Moment(1.03, 51))
@@ -275,7 +297,7 @@ def test_a_frame_that_comes_later_in_its_tick_is_acted_on_later(behind: float, b
 def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
     state = fresh()
     claim(state, 6, 500, TICK)
-    run = begun(adaptive, 0, state)
+    run = Process(0, state)
     assert run.send(Moment(1.0, 500)) == WaitFrame(501)
     state.reset("adaptive", 1.0, 6)
     assert run.send(Moment(1.0, 2)) == Infer(2)
@@ -284,7 +306,7 @@ def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
 def test_waiting_processes_keep_their_tickets_when_others_come_and_go() -> None:
     state = fresh()
     feed(state, 2.0)
-    runs = [begun(adaptive, worker, state) for worker in range(6)]
+    runs = [Process(worker, state) for worker in range(6)]
     tickets = [run.send(Moment(1.0, 10)) for run in runs]
     state.join(6, 1.0)
     state.leave(5, 1.0)
@@ -295,21 +317,41 @@ def test_waiting_processes_keep_their_tickets_when_others_come_and_go() -> None:
 def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
     state = fresh()
     feed(state, 5.0)
-    run = begun(adaptive, 0, state)
+    run = Process(0, state)
     claim(state, 6, 10, TICK)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11)
     assert run.send(Moment(1.5, 35)) == Infer(35)
     assert run.send(Inferred(35, 5 * TICK, 1.6, 40)) == Deposit(41, 35)
 
 
+def test_one_that_has_waited_long_for_the_lock_acts_on_the_newest_frame() -> None:
+    state = fresh(processes=1)
+    feed(state, 5.0, processes=1)
+    newest = 50
+
+    @contextmanager
+    def taken() -> Iterator[None]:
+        # Another process was stopped while it held the lock, so nobody claimed a ticket meanwhile.
+        nonlocal newest
+        newest = 100
+        yield
+
+    run = adaptive(0, state, taken(), TICK)
+    asked = next(run)
+    while not isinstance(asked, Infer):
+        asked = run.send(Moment(newest * TICK, newest))
+    assert asked == Infer(100)
+    assert run.send(Inferred(100, 5 * TICK, 105 * TICK, 105)) == Deposit(106, 100)
+
+
 def test_one_that_was_held_up_before_its_claim_takes_no_tickets_back() -> None:
     state = fresh()
     feed(state, 5.0)
-    run = begun(adaptive, 0, state)
+    run = Process(0, state)
     # It has looked at frame 10, and is stopped; the others go on.
     for newest in range(10, 300):
         claim(state, 6, newest, TICK, newest * TICK)
-    waiting = begun(adaptive, 1, state)
+    waiting = Process(1, state)
     assert waiting.send(Moment(299 * TICK, 299)) == WaitFrame(300)
     assert run.send(Moment(10 * TICK, 10)) == WaitFrame(301)
     assert waiting.send(Moment(299.5 * TICK, 299)) == WaitFrame(300), "it keeps its ticket"
@@ -317,7 +359,7 @@ def test_one_that_was_held_up_before_its_claim_takes_no_tickets_back() -> None:
 
 def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
     state = fresh(processes=2)
-    run = begun(adaptive, 5, state)
+    run = Process(5, state)
     assert run.send(Moment(1.0, 10)) == WaitUntil(1.0 + TICK)
     state.reset("maximum-time", 1.0, 2)
     with pytest.raises(StopIteration):
@@ -325,7 +367,7 @@ def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> 
 
 
 def test_a_wrong_answer_is_refused() -> None:
-    run = begun(adaptive, 0, fresh())
+    run = Process(0, fresh())
     assert run.send(Moment(0.0, 0)) == Infer(0)
     with pytest.raises(TypeError, match="Inferred"):
         run.send(Moment(0.0, 0))
