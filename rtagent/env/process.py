@@ -72,11 +72,8 @@ class TickLoop:
         self._frames, self._ledger, self._actions = frames, ledger, actions
         self._record, self._schedule, self._clock = record, schedule, clock
         self.arbiter = arbiter
-        # Killed in `truncate_episode`, a predecessor has left its last row torn.
-        previous = ledger.read(ledger.newest - 1, ledger.newest + 1)["episode"]
         self.tick = ledger.newest + 1
-        number = int(previous[-1]) + 1 if len(previous) else 0
-        self._episode = Episode(number, self.tick)
+        self._episode = Episode(_next_episode(ledger), self.tick)
         self._frame = self._reset(seed)
         self._action = default.noop
         self._cuts = 0
@@ -175,6 +172,18 @@ class TickLoop:
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
+
+
+def _next_episode(ledger: Ledger) -> int:
+    """The number of the episode after that of the newest row."""
+    previous = ledger.read(ledger.newest - 1, ledger.newest + 1)
+    if not len(previous):
+        return 0
+    # Killed in `truncate_episode`, a predecessor has left its last row torn, which may have been
+    # the first of an episode.
+    last = previous[-1]
+    torn_first = last["tick"] < ledger.newest and last["flags"] != 0
+    return int(last["episode"]) + 1 + int(torn_first)
 
 
 def count_last_row(ledger: Ledger, record: EnvironmentRecord, first_tick: int) -> None:

@@ -321,6 +321,19 @@ def test_a_torn_last_row_does_not_number_the_episodes_anew(memory: Memory) -> No
     second.check_rows(tick=[0, 1, 3, 4], episode=[0, 0, 1, 1])
 
 
+def test_a_torn_first_row_of_an_episode_is_not_continued(memory: Memory) -> None:
+    """A learner may have read it before the predecessor was killed while it marked it."""
+    first = Run(memory)
+    first.world.ends = {1: TERMINATED}
+    first.ticks(3)
+    read = memory.ledger.row(memory.ledger.newest)
+    memory.ledger._begin(memory.ledger.newest)
+    second = Run(memory)
+    second.ticks(1)
+    assert read is not None
+    assert second.rows()["episode"][-1] > read["episode"]
+
+
 def test_faults_of_the_world_add_up(memory: Memory) -> None:
     for faults in (2, 3):
         run = Run(memory)
