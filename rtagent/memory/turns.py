@@ -59,10 +59,14 @@ class Turns(SharedRecord):
         """Bytes of the words and the bell."""
         return super().size() + WORD
 
+    def whose(self, ring: Sequence[int]) -> int:
+        """The learner of a ring whose turn it is, in round-robin order."""
+        holder = self.holder
+        return holder if holder in ring else successor(holder, ring)
+
     def is_mine(self, me: int, ring: Sequence[int]) -> bool:
         """Whether learner `me` may enter in round-robin order of a ring."""
-        holder = self.holder
-        return holder == me if holder in ring else successor(holder, ring) == me
+        return self.whose(ring) == me
 
     def pass_on(
         self, after: int, ring: Sequence[int], now: float, *, expired: bool = False
@@ -121,7 +125,7 @@ class TurnTaker:
         After True, call `leave`.
         """
         while self._beat() and self._me in self._ring():
-            holder = self._turns.holder
+            holder, late = self._turns.holder, self._turns.whose(self._ring())
             if self._may_enter():
                 if not self._turns.lock.try_enter():
                     self._clock.sleep_until(self._clock.now() + RETRY_S)
@@ -129,8 +133,8 @@ class TurnTaker:
                     return True
                 else:
                     self._turns.lock.leave()
-            elif self._overdue(holder):
-                self._hand_on(holder)
+            elif self._overdue(late):
+                self._hand_on(late)
             else:
                 self._turns.wait_for_change(holder, self._clock)
         return False
@@ -149,17 +153,18 @@ class TurnTaker:
     def _may_enter(self) -> bool:
         return self._order() == "first-come" or self._turns.is_mine(self._me, self._ring())
 
-    def _overdue(self, holder: int) -> bool:
-        since = max(self._turns.granted_ns, self._progress_ns(holder)) / NANO
-        return self._clock.now() - since > self._lease_s(holder)
+    def _overdue(self, whose: int) -> bool:
+        since = max(self._turns.granted_ns, self._progress_ns(whose)) / NANO
+        return self._clock.now() - since > self._lease_s(whose)
 
-    def _hand_on(self, holder: int) -> None:
+    def _hand_on(self, late: int) -> None:
         if not self._turns.lock.try_enter():
             self._clock.sleep_until(self._clock.now() + RETRY_S)
             return
         # Meanwhile another learner may have handed it on.
-        if self._turns.holder == holder and self._overdue(holder):
-            self._turns.pass_on(holder, self._ring(), self._clock.now(), expired=True)
+        ring = self._ring()
+        if self._turns.is_mine(late, ring) and self._overdue(late):
+            self._turns.pass_on(late, ring, self._clock.now(), expired=True)
         self._turns.lock.leave()
 
 

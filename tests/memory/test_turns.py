@@ -174,6 +174,20 @@ def test_a_lease_begins_with_the_turn(shared: Shared) -> None:
     assert 1.0 < clock.now() - start < 1.5
 
 
+@pytest.mark.parametrize("left_beats", [True, False])
+def test_the_successor_of_one_that_has_left_has_a_lease_of_its_own(
+    shared: Shared, left_beats: bool
+) -> None:
+    """Learner 0 writes a checkpoint, and beats, or is dead; 1 computes, and is late or not."""
+    turns, clock = shared.turns(), PassingClock()
+    shared.ring = [1, 2]
+    shared.progress_ns = {0: 1000 * NANO if left_beats else 0, 1: int(clock.now() * NANO)}
+    start = clock.now()
+    assert shared.taker(turns, 2, clock).enter()
+    assert 1.0 < clock.now() - start < 1.5
+    assert turns.expired == 1
+
+
 def held_up_before_the_lock(
     shared: Shared, me: int, meanwhile: Callable[[Turns, PassingClock], None]
 ) -> tuple[Turns, bool]:
