@@ -77,7 +77,11 @@ class TickLoop:
         self._frame = self._reset(seed)
         self._action = default.noop
         self._cuts = 0
-        self._counted: dict[int, float] = {}
+        # By inference process, when the action that was executed last was registered.
+        acted = ledger.read(ledger.newest + 1 - SLOTS, ledger.newest + 1)
+        self._counted: dict[int, int] = dict(
+            zip(acted["worker"].tolist(), acted["registered_ns"].tolist(), strict=True)
+        )
 
     def comes_soon(self) -> bool:
         """Whether the next tick is due within `LONGEST_WAIT_S`; if not, waits for so long at most.
@@ -161,7 +165,7 @@ class TickLoop:
         return now_ns
 
     def _count(self, choice: Choice, reward: float) -> None:
-        worker, at = choice.deposit.worker, choice.deposit.registered_at
+        worker, at = choice.deposit.worker, round(choice.deposit.registered_at * NANO)
         # An inference is one decision, in however many ticks its actions are executed.
         decided = choice.source != Source.DEFAULT and self._counted.get(worker) != at
         if decided:

@@ -334,6 +334,17 @@ def test_a_torn_first_row_of_an_episode_is_not_continued(memory: Memory) -> None
     assert second.rows()["episode"][-1] > read["episode"]
 
 
+def test_an_inference_that_two_lives_of_the_world_act_on_is_one_decision(memory: Memory) -> None:
+    first = Run(memory)
+    first.deposit(1, action=2, frame=0)
+    first.ticks(1)
+    # It was executed ahead of its tick, and is executed again.
+    second = Run(memory)
+    second.ticks(1)
+    second.check_rows(source=[REUSED, AGENT], action=[2, 2])
+    assert memory.record.decisions == 1
+
+
 def test_faults_of_the_world_add_up(memory: Memory) -> None:
     for faults in (2, 3):
         run = Run(memory)
