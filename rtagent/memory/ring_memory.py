@@ -98,6 +98,9 @@ class RingMemory:
         # Restored ticks have memory since they were written.
         self._low = min(self._low, floor)
         dead = max(self._high, target) - self._capacity
+        if self._again:
+            # These have been punched before: the slots that the writer gets now must be reserved.
+            self._low = max(self._low, dead)
         low = max(self._low, dead)
         stop = min(floor, low + ticks)
         step = max(1, SLICE_BYTES // self._tick_bytes)

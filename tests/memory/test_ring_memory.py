@@ -256,6 +256,25 @@ def test_pages_that_readers_bring_back_go_again(monkeypatch: pytest.MonkeyPatch)
         assert abs(ring.held - held) < 4 * PAGE
 
 
+def test_slots_that_are_due_to_be_punched_again_are_reserved_for_the_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Readers have brought pages back, and the limit rises before they are punched once more."""
+    monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 2 * PAGE)
+    with machine() as ring:
+        ring.settle(3000, 2900, PLENTY)
+        ring.write(2900)
+        ring.settle(2800, 100, PLENTY)
+        dead = ring.floor - 100
+        assert ring.slots(ring.arrays[2])[dead + 10 : dead + 50].max() == 0
+        assert not ring.books.maintain(ring.newest, 2800, 100, PLENTY)
+        ring.write(100)
+        ring.settle(2900, 100, PLENTY)
+        held = ring.held
+        ring.write(100)
+        assert ring.held == held
+
+
 def test_pages_that_the_kernel_does_not_return_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 30 * PAGE)
     with machine() as ring:
