@@ -56,6 +56,7 @@ class HorizonKeeper:
         self._record, self._r3 = record, r3
         self._number, self._horizon = -1, Horizon()
         self._collected, self._advanced_ns = 0, 0
+        self._decided: list[Decision] = []
 
     def batch_size(self, desired: DesiredState) -> int:
         """Transitions of the next update."""
@@ -71,11 +72,15 @@ class HorizonKeeper:
     def _begin_change(self) -> Horizon:
         """The horizon, to be changed; if the change fails half-way, it is read again."""
         horizon, self._number = self._read(), -1
+        self._decided.clear()
         return horizon
 
     def _write(self, horizon: Horizon) -> None:
         self._record.write(horizon)
         self._number = self._record.number
+        # After the horizon: or one killed in between would have told what did not happen.
+        for decision in self._decided:
+            self._record.add(decision)
 
     # ---- under the apply lock
 
@@ -268,7 +273,7 @@ class HorizonKeeper:
         self, horizon: Horizon, kind: str, before: int, ratios: tuple[float, float] | None = None
     ) -> None:
         a, b = ratios or (horizon.time_ratio, horizon.data_ratio)
-        self._record.add(
+        self._decided.append(
             Decision(
                 time_ns=horizon.seen_ns, kind=KINDS.index(kind), mode=horizon.mode,
                 horizon=horizon.number, episode=horizon.episode, updates=horizon.updates,

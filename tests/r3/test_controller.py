@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from rtagent.clock import NANO
 from rtagent.config import R3Config
-from rtagent.r3.controller import PERIOD_NS
+from rtagent.memory.horizon import Horizon
+from rtagent.r3.controller import PERIOD_NS, HorizonKeeper
 from tests.r3.horizon_life import B_MIN, SECOND, GrowingEpisodes, Life, begun, of_mode
 
 # ---- the clock and the end of a horizon
@@ -61,6 +63,26 @@ def test_budget_used_in_time_is_met_and_the_next_begins_at_once() -> None:
     assert (life.horizon.elapsed_ns, life.horizon.consumed) == (0, 0)
     life.update(1.0, samples=7)
     assert (life.horizon.elapsed_ns, life.horizon.consumed) == (SECOND, 7)
+
+
+def test_one_killed_before_it_has_written_the_horizon_tells_of_no_outcome() -> None:
+    class Killed(Exception):
+        """Ends the process."""
+
+    def die(horizon: Horizon) -> None:
+        raise Killed
+
+    life = begun()
+    write = life.record.write
+    life.record.write = die  # type: ignore[method-assign]
+    with contextlib.suppress(Killed):
+        life.update(10.0, samples=10_000)
+    assert life.decisions("met", "missed") == []
+    # The next one finds the horizon as it was, and is too late.
+    life.record.write = write  # type: ignore[method-assign]
+    life.keeper = HorizonKeeper(life.record, life.keeper._r3)
+    assert life.update(0.1, samples=10_000) == "missed"
+    assert [each.horizon for each in life.decisions("met", "missed")] == [0]
 
 
 def test_budget_used_too_late_is_missed() -> None:
