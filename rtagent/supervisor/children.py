@@ -166,6 +166,7 @@ class Children:
             if not child.pipe.closed:
                 yield from self._read_messages(child, now, LAST_WORDS)
             self._note_lost_checkpoint(child)
+            self._metrics.record(child.role, child.index).ready = 0
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:

@@ -86,6 +86,16 @@ def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoin
     assert watched.told == []
 
 
+@pytest.mark.parametrize("role", ["environment", "inference", "learner"])
+def test_a_dead_process_is_not_ready(watch: Watch, role: str) -> None:
+    """Or its memory would be given to the replay until it is started again."""
+    watched = watch(role)
+    watched.run()
+    watched.record.ready = 1
+    watched.die(201.0)
+    assert not watched.record.ready
+
+
 def test_a_death_is_reported_as_died_or_failed(watch: Watch) -> None:
     watched = watch("inference")
     watched.die(101.0, -signal.SIGSEGV)
