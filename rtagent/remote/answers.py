@@ -119,7 +119,7 @@ class Terms:
         if same and dtype.kind == np.dtype(self.dtype).kind:
             return
         raise ProtocolError(
-            f"the server's policy sees observations of {_short(shape)} {dtype}, and those of the "
+            f"the server's policy sees observations of {shape} {dtype}, and those of the "
             f"environment are {list(self.shape)} {self.dtype}"
         )
 
@@ -177,7 +177,9 @@ def _differs(said: Any, needed: int) -> bool:
 
 
 def _short(said: Any) -> str:
-    return " ".join(str(said).split())[:40]
+    # A list or a map may be too deep for a text.
+    text = f"a {type(said).__name__}" if isinstance(said, list | dict) else str(said)
+    return " ".join(text.split())[:40]
 
 
 def timing_of(answer: Mapping[str, Any]) -> Timing:

@@ -66,7 +66,7 @@ def decode(data: bytes | str) -> dict[str, Any]:
         )
     except ProtocolError:
         raise
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         reason = str(error).splitlines()[:1] or [type(error).__name__]
         raise ProtocolError(f"no msgpack message: {reason[0][:200]}") from None
     if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from rtagent.remote.answers import Terms, Timing, timing_of
-from rtagent.remote.protocol import ProtocolError
+from rtagent.remote.protocol import ProtocolError, decode
 from tests.conftest import make_blueprint
 
 DISCRETE = Terms(3, discrete=True)
 ARM = Terms(2, discrete=False)
 RECURRENT = Terms(3, discrete=True, state=4)
 TOLD = Terms(3, discrete=True, pending=6)
+DEEP = decode(b"\x81\xa1a" + b"\x91" * 1015 + b"\x01")["a"]
+"""A list as deep as a message may have, which Python cannot write as text."""
 
 
 def test_a_run_says_what_it_needs() -> None:
@@ -59,6 +61,8 @@ def test_observations_that_fit_or_that_nobody_knows_are_agreed_upon(seen: Any) -
     (DISCRETE, {"outputs": 4}, "has 4 actions, and the environment has 3"),
     (ARM, {"outputs": 7}, "has 7 components of an action, and the environment has 2"),
     (ARM, {"outputs": "x" * 99}, "components of an action"),
+    (DISCRETE, {"outputs": DEEP}, "has a list actions"),
+    (DISCRETE, {"answers": DEEP}, "answers with"),
     (DISCRETE, {"answers": "logits"}, "answers with 'logits'"),
     (ARM, {"answers": "values"}, "answers with 'values'"),
     (ARM, {"answers": ["values"]}, "answers with"),

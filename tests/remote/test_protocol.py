@@ -85,6 +85,10 @@ HOSTILE = {
     "a list of fields": (array_map(dtype=[["a", "<f4"]]), "is not taken"),
     "text of numpy": (array_map(dtype="<U2"), "is not taken"),
     "complex numbers": (array_map(dtype="<c8"), "is not taken"),
+    "a deep list as dtype": (
+        b"\x81\xa1a\x82\xc4\x0b__ndarray__\xc3\xc4\x05dtype" + b"\x91" * 1015 + b"\xc0",
+        "no msgpack message",
+    ),
     "a dtype that is none": (array_map(dtype="<f3"), "is not taken"),
     "more than there is": (array_map(shape=[3]), "with 8 bytes"),
     "less than there is": (array_map(shape=[1]), "with 8 bytes"),
