@@ -100,7 +100,7 @@ class WebsocketWire:
             raise LostError(_reason(error)) from None
 
     def close(self) -> None:
-        self._connection.close_socket()
+        _close(self._connection)
 
 
 class WebsocketDialer:
@@ -169,10 +169,10 @@ class WebsocketDialer:
                 ):
                     connection.socket.setsockopt(socket.IPPROTO_TCP, option, value)
         except TimeoutError:
-            connection.close_socket()
+            _close(connection)
             raise LostError("no metadata came") from None
         except ProtocolError as error:
-            connection.close_socket()
+            _close(connection)
             raise RefusedError(str(error)) from None
         self._open_s = max(LEAST_OPEN_S, slow_s)
         return WebsocketWire(connection, metadata)
@@ -191,6 +191,13 @@ def token_of(environ: Mapping[str, str]) -> str | None:
     if not (token.isascii() and token.isprintable()):
         raise UserError(f"{TOKEN_VARIABLE} has characters that are not printable ASCII")
     return token or None
+
+
+def _close(connection: ClientConnection) -> None:
+    """Close a connection, also while its thread sends pongs that the other side does not read."""
+    with contextlib.suppress(OSError):
+        connection.socket.shutdown(socket.SHUT_RDWR)
+    connection.close_socket()
 
 
 def _pieces(data: bytes, attend: Callable[[], None]) -> Iterator[memoryview]:

@@ -16,6 +16,7 @@ from openpi_client import msgpack_numpy
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from websockets.sync.client import connect
 from websockets.typing import Origin
+from websockets.utils import accept_key
 
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
@@ -220,6 +221,36 @@ def test_a_connection_that_is_closed_at_once_is_lost_not_refused() -> None:
             dialled(f"ws://127.0.0.1:{sock.getsockname()[1]}")
         hanging_up.join(30.0)
     assert not isinstance(lost.value, RefusedError)
+
+
+def test_a_server_that_pings_and_reads_nothing_is_given_up() -> None:
+    """The thread that dials must not wait for the one that cannot send the pongs."""
+    def ping_without_end() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            request = connection.recv(1 << 16).decode()
+            key = request.partition("Sec-WebSocket-Key: ")[2].splitlines()[0]
+            connection.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\nSec-WebSocket-Accept: "
+                + accept_key(key).encode() + b"\r\n\r\n"
+            )
+            while True:
+                connection.sendall((b"\x89\x7d" + bytes(125)) * 1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        pinging = threading.Thread(target=ping_without_end)
+        pinging.start()
+        dialer = WebsocketDialer(
+            f"ws://127.0.0.1:{listening.getsockname()[1]}", None, MonotonicClock()
+        )
+        dialer._open_s = 2.0
+        dialer.dial()
+        with pytest.raises(LostError, match="no metadata came"):
+            assert dialer.outcome(8.0) is not None, "the attempt never ends"
+        pinging.join(30.0)
+        assert not pinging.is_alive()
 
 
 def test_a_huge_answer_is_not_read() -> None:
