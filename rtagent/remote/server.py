@@ -2,14 +2,14 @@
 
 Why it is correct. One thread runs the event loop and all connections; the policy is called in the
 batcher's threads alone. A connection's next message is read when the answer to the last one has
-been sent, so a client that asks much does not make others wait. The size of messages and the number
-of connections are bounded, also of those that never finish their handshake: without a descriptor
-left, asyncio would write tracebacks without end. Pages in a browser, which name their site in
-`Origin`, are refused: any site that somebody visits could connect to a server on that machine,
-which may have no token. A bad question ends its own connection, with the reason as a text, as
-openpi's server does. The state of a recurrent policy comes with the question and is returned with
-the answer, so clients do not share one; for a client that sends none, the state after its last
-question is used.
+been sent, so a client that asks much does not make others wait; pings are bounded, too
+(`_Connection`). The size of messages and the number of connections are bounded, also of those that
+never finish their handshake: without a descriptor left, asyncio would write tracebacks without end.
+Pages in a browser, which name their site in `Origin`, are refused: any site that somebody visits
+could connect to a server on that machine, which may have no token. A bad question ends its own
+connection, with the reason as a text, as openpi's server does. The state of a recurrent policy
+comes with the question and is returned with the answer, so clients do not share one; for a client
+that sends none, the state after its last question is used.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import numpy.typing as npt
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.protocol import Event
 
 from rtagent.clock import Clock
 from rtagent.errors import UserError
@@ -56,6 +57,8 @@ MOST_CLIENTS = 256
 MOST_OPEN = 512
 """Connections at once, with those whose client has not been admitted."""
 LEAST_MESSAGE = 1 << 20
+MOST_FRAMES, COUNTED_BYTES = 512, 16 << 10
+"""Frames of a client in what is read at once; they are counted after so many bytes of it."""
 INTERNAL_ERROR = 1011
 LEAVING_S = 1.0
 SILENT_S, PROBE_S, PROBES = 30, 10, 3
@@ -185,6 +188,36 @@ class _Listener(socket.socket):
         return sock, address
 
 
+class _Connection(ServerConnection):
+    """A client's connection, whose frames cost others little time and memory.
+
+    A ping is answered as soon as it is read, and is no question: so a client that takes no answers
+    is not read from, and one that sends thousands of frames at once is disconnected.
+    """
+
+    _frames = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._frames = 0
+        for start in range(0, len(data), COUNTED_BYTES):
+            super().data_received(data[start : start + COUNTED_BYTES])
+            if self._frames > MOST_FRAMES:
+                self.transport.abort()
+                return
+
+    def process_event(self, event: Event) -> None:
+        self._frames += 1
+        super().process_event(event)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.resume_reading()
+
+
 class _ClientGoneError(Exception):
     """The client that has asked is gone."""
 
@@ -214,6 +247,7 @@ class PolicyServer:
         server = await serve(
             self._serve_client, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
             process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
+            create_connection=_Connection,
         )
         await self._stopped.wait()
         server.close()

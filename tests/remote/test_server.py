@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -295,6 +296,34 @@ def test_a_policy_that_fails_ends_that_connection_alone() -> None:
             wire = dialled(address)
             with pytest.raises(ProtocolError, match="no memory on the accelerator"):
                 decode(ask(wire, encode({"observation": seen(0)})))
+
+
+PING = b"\x89\x80" + bytes(4)
+LONG_PING = b"\x89\xfd" + bytes(4 + 125)
+
+
+def test_a_client_that_floods_with_pings_is_disconnected() -> None:
+    """Nobody else is answered while they are."""
+    with policy_server(served()) as (address, _), connect(address) as connection:
+        connection.recv()
+        connection.socket.sendall(PING * 20_000)
+        with pytest.raises(websockets.ConnectionClosed):
+            connection.recv(10.0)
+        dialled(address).close()
+
+
+def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be kept for it without end."""
+    monkeypatch.setattr(server_module, "MOST_FRAMES", math.inf)
+    with policy_server(served()) as (address, _), connect(address) as connection:
+        connection.recv()
+        # The connection's own thread reads no more.
+        with connection.recv_flow_control, pytest.raises(TimeoutError):
+            connection.socket.settimeout(1.0)
+            for _ in range(256):
+                connection.socket.sendall(LONG_PING * 1000)
+        connection.close_socket()
+        dialled(address).close()
 
 
 def test_questions_that_wait_are_answered_in_one_batch() -> None:
