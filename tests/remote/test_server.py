@@ -315,13 +315,16 @@ def test_a_client_that_floods_with_pings_is_disconnected() -> None:
 def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be kept for it without end."""
     monkeypatch.setattr(server_module, "MOST_FRAMES", math.inf)
+    def flood() -> None:
+        for _ in range(256):
+            connection.socket.sendall(LONG_PING * 1000)
+
     with policy_server(served()) as (address, _), connect(address) as connection:
         connection.recv()
+        connection.socket.settimeout(1.0)
         # The connection's own thread reads no more.
         with connection.recv_flow_control, pytest.raises(TimeoutError):
-            connection.socket.settimeout(1.0)
-            for _ in range(256):
-                connection.socket.sendall(LONG_PING * 1000)
+            flood()
         connection.close_socket()
         dialled(address).close()
 
