@@ -54,8 +54,8 @@ from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import TOKEN_VARIABLE
 
 MOST_CLIENTS = 256
-MOST_OPEN = 512
-"""Connections at once, with those whose client has not been admitted."""
+MOST_SILENT = 256
+"""Further connections at once, whose client has not been admitted."""
 LEAST_MESSAGE = 1 << 20
 MOST_FRAMES, COUNTED_BYTES = 512, 16 << 10
 """Frames of a client in what is read at once; they are counted after so many bytes of it."""
@@ -169,23 +169,29 @@ class Counts:
         self.queue_s += answered.timing.queue_s
 
 
-class _Listener(socket.socket):
-    """A listening socket that closes what it accepts while too many connections are open.
+class Listener(socket.socket):
+    """A listening socket that ends the oldest silent connection where there are too many of them.
 
-    A connection counts from its beginning, also where the client never ends a handshake.
+    A connection counts as silent from its beginning until its client is admitted, also where the
+    client never ends a handshake.
     """
 
-    _accepted: tuple[socket.socket, ...] = ()
+    _silent: tuple[socket.socket, ...] = ()
 
     def accept(self) -> tuple[socket.socket, Any]:
         sock, address = super().accept()
         # Its transport closes it.
-        self._accepted = tuple(each for each in self._accepted if each.fileno() >= 0)
-        if len(self._accepted) >= MOST_OPEN:
-            sock.close()
-            raise BlockingIOError
-        self._accepted += (sock,)
+        self._silent = tuple(each for each in self._silent if each.fileno() >= 0)
+        if len(self._silent) >= MOST_SILENT:
+            with contextlib.suppress(OSError):
+                self._silent[0].shutdown(socket.SHUT_RDWR)
+            self._silent = self._silent[1:]
+        self._silent += (sock,)
         return sock, address
+
+    def admit(self, number: int) -> None:
+        """Leave the connection with this descriptor alone."""
+        self._silent = tuple(each for each in self._silent if each.fileno() != number)
 
 
 class _Connection(ServerConnection):
@@ -241,11 +247,16 @@ class PolicyServer:
         self._stopped = asyncio.Event()
         self.counts = Counts()
 
-    async def run(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    async def run(self, sock: Listener, tls: ssl.SSLContext | None = None) -> None:
         """Serve on a listening socket, over TLS if `tls` is given, until soon after `stop`."""
         size = sum(each.nbytes for each in self._served.blank())
+
+        async def serve_client(connection: ServerConnection) -> None:
+            sock.admit(connection.transport.get_extra_info("socket").fileno())
+            await self._serve_client(connection)
+
         server = await serve(
-            self._serve_client, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
+            serve_client, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
             process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
             create_connection=_Connection,
         )
@@ -337,7 +348,7 @@ async def _unless_gone(connection: ServerConnection, answer: Future[Answered]) -
     return asked.result()
 
 
-def listen(host: str, port: int, token: str | None) -> socket.socket:
+def listen(host: str, port: int, token: str | None) -> Listener:
     """Bind a listening socket.
 
     Raises:
@@ -347,7 +358,7 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.create_server((host, port), family=family)
-        sock = _Listener(fileno=bound.detach())
+        sock = Listener(fileno=bound.detach())
         # Connections inherit these options.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (

@@ -82,11 +82,11 @@ def test_chunks_of_an_arm_are_served() -> None:
 
 
 @pytest.mark.parametrize("by_tls", [False, True])
-def test_connections_that_say_nothing_are_bounded(
+def test_connections_that_say_nothing_are_bounded_and_make_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tls: bool
 ) -> None:
     """They need no token, and without a descriptor left asyncio writes tracebacks without end."""
-    monkeypatch.setattr(server_module, "MOST_OPEN", 3)
+    monkeypatch.setattr(server_module, "MOST_SILENT", 3)
     tls = None
     if by_tls:
         made = make_certificate(tmp_path)
@@ -94,24 +94,17 @@ def test_connections_that_say_nothing_are_bounded(
         tls = tls_context(made.certificate, made.key)
     with policy_server(served(), TOKEN, tls=tls) as (address, _), ExitStack() as silent:
         host, port = address.removeprefix("ws://").split(":")
+        address = address.replace("ws:", "wss:") if by_tls else address
+        known = dialled(address, TOKEN)
         opened = [
             silent.enter_context(socket.create_connection((host, int(port)), 5.0))
             for _ in range(4)
         ]
         with suppress(ConnectionResetError):
-            assert opened[3].recv(1) == b""
-        opened[0].close()
-        address = address.replace("ws:", "wss:") if by_tls else address
-        eventually(lambda: is_served(address), "a place is free")
-
-
-def is_served(address: str) -> bool:
-    """Whether a client with the token is served."""
-    try:
-        with connect(address, additional_headers={"Authorization": f"Bearer {TOKEN}"}):
-            return True
-    except (websockets.WebSocketException, OSError, EOFError):
-        return False
+            assert opened[0].recv(1) == b""
+        dialled(address, TOKEN).close()
+        assert ask(known, encode({"observation": seen(1)}))
+        known.close()
 
 
 def test_a_page_in_a_browser_is_refused() -> None:
