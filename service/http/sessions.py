@@ -35,7 +35,10 @@ MOST_SESSIONS = 64
 """With one more, the oldest ends."""
 _LONGEST_FILE = 32_768
 _BYTES = 24
-_UNREADABLE = (OSError, UserError, AttributeError, KeyError, TypeError, ValueError, RecursionError)
+_UNREADABLE = (
+    OSError, UserError, AttributeError, KeyError, TypeError, ValueError, OverflowError,
+    RecursionError,
+)
 """What reading a damaged file raises."""
 
 

@@ -117,7 +117,8 @@ def test_another_token_ends_them(again: Callable[..., Sessions]) -> None:
     "content",
     [b"", b"[]", b"null", b"{}", b"\xff", b'{"of": "x"}', b"[" * 30_000,
      b'{"of": "OF", "codes": [], "sessions": {}}', b'{"of": "OF", "codes": {}, "sessions": 3}',
-     b'{"of": "OF", "codes": {"a": "x"}, "sessions": {}}'],
+     b'{"of": "OF", "codes": {"a": "x"}, "sessions": {}}',
+     b'{"of": "OF", "codes": {"a": 1' + b"0" * 400 + b'}, "sessions": {}}'],
 )
 def test_a_damaged_file_costs_the_sessions_alone(
     again: Callable[..., Sessions], tmp_path: Path, content: bytes
