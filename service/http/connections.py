@@ -4,11 +4,12 @@ Why it is correct. All of it runs in the thread of the event loop. A connection 
 its TLS handshake, for the head of a request, for the next request) or is being answered; the
 application is called once the head of a request is complete, so `RequestTracking` around it knows.
 A connection that waits for too long is ended. So is a connection whose place another client needs:
-the oldest of those that have never sent a complete request, or else the one that has been idle for
-longest, but none with data that the event loop has not read yet, for then it is the service that is
-slow. A connection that is being answered is never ended; streams and sockets, which stay open for
-long, have a limit of their own (`places.py`). The end of an answer may wait in the kernel for a
-slow client: as long as the client accepts some of it, the connection does not count as waiting.
+the oldest of those that have not sent a complete request, with its body, or else the one that has
+been idle for longest, but none with data that the event loop has not read yet, for then it is the
+service that is slow. Another connection that is being answered is never ended; streams and sockets,
+which stay open for long, have a limit of their own (`places.py`). The end of an answer may wait in
+the kernel for a slow client: as long as the client accepts some of it, the connection does not
+count as waiting.
 
 The socket itself tells whether a connection is still open: its transport closes it, and then its
 descriptor is -1. So nothing has to be reported here when a connection ends, whatever ends it. This
@@ -29,7 +30,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rtagent.clock import Clock
 from rtagent.processes.launch import MOST_OPEN, raise_descriptor_limit
@@ -50,7 +51,7 @@ class Connection:
         sock: the accepted socket, which its transport closes.
         address: the client's, as `counted_address` gives it.
         waiting_since: seconds. If None, it is being answered.
-        has_asked: whether it has ever sent a complete request.
+        has_asked: whether its last request came with its whole body.
         unsent_bytes: bytes that the kernel held for the client at the last look.
     """
 
@@ -134,11 +135,13 @@ class Connections:
             if each.closed:
                 self._drop(key)
                 return True
-            if each.waiting_since is None or each.has_unread_data:
+            if each.has_unread_data:
                 continue
             if not each.has_asked:
                 self._end(key)
                 return True
+            if each.waiting_since is None:
+                continue
             idle = min(idle or (each.waiting_since, key), (each.waiting_since, key))
         if idle is None:
             return False
@@ -186,9 +189,17 @@ class RequestTracking:
         if connection is None:
             await self.app(scope, receive, send)
             return
-        connection.has_asked, connection.waiting_since = True, None
+        names = {name for name, _ in scope.get("headers", ())}
+        connection.has_asked = names.isdisjoint((b"content-length", b"transfer-encoding"))
+        connection.waiting_since = None
+
+        async def noticed() -> Message:
+            message = await receive()
+            connection.has_asked |= not message.get("more_body", False)
+            return message
+
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, noticed, send)
         finally:
             connection.waiting_since = self.clock.now()
 

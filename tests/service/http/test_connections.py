@@ -182,6 +182,26 @@ def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client])
         asyncio.run(call("/", stranger))
 
 
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_body_that_is_not_complete_makes_room(clients: list[Client], complete: bool) -> None:
+    """Whoever has no token may begin a body, too: that of the login's form."""
+    connections = Connections(1, 1, 10.0)
+    client, new = connect(connections, clients, 0.0), Client("192.0.2.1", 9)
+    clients.append(new)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"s", "more_body": not complete}
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        assert connections.admit(new.sock, new.peer, 1.0) is not complete
+
+    noticing = RequestTracking(answers, connections, VirtualClock(0.0))
+    scope = {"client": client.peer, "path": "/login", "headers": [(b"content-length", b"6")]}
+    asyncio.run(noticing(scope, receive, None))  # type: ignore[arg-type]
+    assert client.ended is not complete
+
+
 def test_one_port_of_a_client_may_be_connected_to_several_of_our_addresses() -> None:
     """A service on every interface has several, and a port of a client is free for each of them."""
     connections = Connections(9, 9, 10.0)
