@@ -26,6 +26,7 @@ STATE, PENDING = "policy_state", "pending_actions"
 """Keys of the state and of the pending actions: in the metadata, of their sizes; in questions and
 answers, of the numbers themselves."""
 
+_LEAST = np.finfo(np.float32).min
 _NAME = re.compile(r"bool|(?:u?int|float)[0-9]{1,2}")
 """Name of a type of observations, as our server says it."""
 
@@ -144,9 +145,11 @@ class Terms:
                 f"the answer has {self.answers} of the shape {found.shape}, not of "
                 f"({width},) or (ticks, {width})"
             )
-        if not np.isfinite(actions).all():
+        # A policy may exclude actions by -inf. They stay the last, and become finite for all users.
+        numbers = actions.max(axis=-1) if self.answers == VALUES else actions
+        if not np.isfinite(numbers).all():
             raise ProtocolError(f"the answer has {self.answers} that are not finite")
-        return self._one_hot(actions) if indices else actions
+        return self._one_hot(actions) if indices else np.maximum(actions, _LEAST)
 
     def next_state(self, answer: Mapping[str, Any]) -> Floats:
         """The state of the policy after an answer, (state,).

@@ -17,6 +17,7 @@ DISCRETE = Terms(3, discrete=True)
 ARM = Terms(2, discrete=False)
 RECURRENT = Terms(3, discrete=True, state=4)
 TOLD = Terms(3, discrete=True, pending=6)
+LEAST = float(np.finfo(np.float32).min)
 DEEP = decode(b"\x81\xa1a" + b"\x91" * 1015 + b"\x01")["a"]
 """A list as deep as a message may have, which Python cannot write as text."""
 
@@ -84,6 +85,7 @@ def test_a_server_of_other_actions_is_refused(
 
 @pytest.mark.parametrize(("terms", "answer", "wanted"), [
     (DISCRETE.agreed({"answers": "values"}), {"values": [1.0, 3.0, 2.0]}, [1.0, 3.0, 2.0]),
+    (DISCRETE.agreed({"answers": "values"}), {"values": [-np.inf, 3.0, 2.0]}, [LEAST, 3.0, 2.0]),
     (DISCRETE, {"actions": [[2], [0]]}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
     (DISCRETE, {"actions": [1]}, [0.0, 1.0, 0.0]),
     (ARM, {"actions": [[0.5, -1.0]] * 4}, [[0.5, -1.0]] * 4),
@@ -95,6 +97,14 @@ def test_answers_are_those_of_a_policy(
     found = terms.read({name: np.array(value, np.float64) for name, value in answer.items()})
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize("values", [
+    [-np.inf] * 3, [np.inf, 0.0, 0.0], [np.nan, 0.0, 0.0], [[0.0] * 3, [-np.inf] * 3],
+])
+def test_values_that_prefer_no_action_are_refused(values: list[Any]) -> None:
+    with pytest.raises(ProtocolError, match="values that are not finite"):
+        DISCRETE.agreed({"answers": "values"}).read({"values": np.array(values)})
 
 
 @pytest.mark.parametrize(("terms", "actions", "reason"), [
