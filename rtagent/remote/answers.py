@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.pending import PendingActions
@@ -127,7 +128,8 @@ class Terms:
     def read(self, answer: Mapping[str, Any]) -> Floats:
         """Values or actions of an answer: (outputs,), or (H, outputs) for consecutive ticks.
 
-        A discrete action becomes a vector with 1 at its index and 0 elsewhere.
+        Ticks beyond `LONGEST_CHUNK` are left out. A discrete action becomes a vector with 1 at its
+        index and 0 elsewhere.
 
         Raises:
             ProtocolError: the answer has another shape, or an element that is not finite or is no
@@ -137,7 +139,8 @@ class Terms:
         if not isinstance(found, np.ndarray) or found.size == 0:
             raise ProtocolError(f"the answer has no {self.answers!r}")
         with np.errstate(over="ignore"):
-            actions: Floats = found.astype(np.float32)
+            kept = found[:LONGEST_CHUNK] if found.ndim == 2 else found
+            actions: Floats = kept.astype(np.float32)
         indices = self.discrete and self.answers == ACTIONS
         width = 1 if indices else self.outputs
         if actions.ndim not in (1, 2) or actions.shape[-1] != width:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.remote.answers import Terms, Timing, timing_of
 from rtagent.remote.protocol import ProtocolError, decode
 from tests.conftest import make_blueprint
@@ -97,6 +98,13 @@ def test_answers_are_those_of_a_policy(
     found = terms.read({name: np.array(value, np.float64) for name, value in answer.items()})
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize(("terms", "width"), [(DISCRETE, 1), (ARM, 2)])
+def test_of_more_ticks_than_are_kept_the_first_are_read(terms: Terms, width: int) -> None:
+    """As one-hot vectors of floats, the bytes of an answer would take many times the memory."""
+    found = terms.read({"actions": np.ones((LONGEST_CHUNK + 1, width), np.int8)})
+    assert found.shape == (LONGEST_CHUNK, terms.outputs)
 
 
 @pytest.mark.parametrize("values", [
