@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from rtagent.cli.output import plain_table, stdout
+from rtagent.logs.printable import printable
 from rtagent.testing.report import Check, Verdict
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "fail": "bold red", "skip": "dim"}
@@ -21,6 +22,6 @@ def show(checks: Sequence[Check]) -> None:
     """Print a line for each check."""
     stdout().print(plain_table("", "", "", rows=(
         (Text(check.verdict, _STYLES[check.verdict]), check.name,
-         "\n".join(filter(None, (check.found, check.advice))))
+         "\n".join(printable(each) for each in (check.found, check.advice) if each))
         for check in checks
     )))

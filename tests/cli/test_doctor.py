@@ -13,6 +13,7 @@ import pytest
 from rtagent import load_config
 from rtagent.cli import doctor, doctor_machine, doctor_memory
 from rtagent.cli.jitter import PROGRESS_EVERY_S, Jitter, measure_jitter
+from rtagent.cli.verdicts import show
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
@@ -293,3 +294,12 @@ def test_cpu_governor(tmp_path: Path, governors: list[str], verdict: str) -> Non
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text(f"{governor}\n")
     assert doctor_machine.cpu_governor(tmp_path).verdict == verdict
+
+
+def test_what_a_policy_server_says_is_no_command_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show([Check("policy server", "warn", "the server says: \x1b]0;mine\x07", "ask \x9b2J")])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
