@@ -17,7 +17,9 @@ reports the episode as truncated, and so does the step that finds the simulator 
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -46,6 +48,8 @@ LOOK_BACK = 8
 """Steps in a row that may find more than one frame waiting, before the newest is taken."""
 START_S = 10.0
 """Longest wait for the simulator at a given host when the environment is made."""
+LOOK_UP_S = 0.01
+"""Longest wait for the addresses of a name; a name that takes longer is asked about again."""
 RESET_S = 1.0
 RESET_PERIODS_PACED = 1.0
 """Longest reset; the following steps wait for what the simulator has not done by then."""
@@ -128,6 +132,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         self._max_cte, self._max_steps = max_cte, steps
         self._clock = MonotonicClock()
         self._host, self._port = host, port
+        self._lookup: Future[list[Address]] | None = None
         self._embedded = EmbeddedSimulator(self.rate_hz, road_seed) if host is None else None
         setup: list[dict[str, Any]] = [
             {"msg_type": "car_config", **_CAR, **(car or {})},
@@ -234,8 +239,16 @@ class DonkeyCar(gym.Env[Picture, Any]):
         if self._embedded is not None:
             self._embedded.ensure_running()
             return [self._embedded.address]
-        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        return [(family, address) for family, _, _, _, address in found]
+        if self._lookup is None:
+            self._lookup = Future()
+            # Where the network is cut, it takes many seconds.
+            threading.Thread(
+                target=_look_up, args=(self._lookup, self._host, self._port), daemon=True
+            ).start()
+        if not wait((self._lookup,), LOOK_UP_S).done:
+            raise OSError(f"{self._host} is still being looked up")
+        lookup, self._lookup = self._lookup, None
+        return lookup.result()
 
     def _meet_simulator(self) -> None:
         """Begin to connect, or raise a UserError if the simulator at a given host does not answer.
@@ -291,6 +304,15 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "render_mode": ("rgb_array", None),
 }
 _BOUNDS = {"rate_hz": (1.0, 240.0), "max_cte": (0.1, 1000.0), "max_seconds": (0.0, 1e6)}
+
+
+def _look_up(found: Future[list[Address]], host: str | None, port: int) -> None:
+    """Look up a name, and put its addresses, or the error, into `found`."""
+    try:
+        known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found.set_result([(family, address) for family, _, _, _, address in known])
+    except BaseException as error:
+        found.set_exception(error)
 
 
 def _check(*, host: str | None, port: int, road_seed: int, **options: Any) -> None:

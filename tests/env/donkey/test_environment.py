@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -333,3 +334,25 @@ def test_a_road_can_be_asked_for(simulator, make):
             start = env.reset()[1]["pos"]
         starts.append(start)
     assert starts[0] != starts[1]
+
+
+def test_a_name_that_nobody_knows_for_a_while_holds_up_no_step(fake, make, monkeypatch):
+    """Where the network is cut, a look-up takes many seconds."""
+    env = make(fake.address)
+    known, looking = threading.Event(), []
+    look_up = socket.getaddrinfo
+
+    def slow(*given, **options):
+        looking.append(threading.current_thread())
+        assert looking[-1] is not threading.main_thread()
+        assert known.wait(60.0)
+        return look_up(*given, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    fake.drop()
+    drive_while(env, lambda info: not looking)
+    for _ in range(3):
+        assert not env.step(COAST)[4]["connected"]
+    known.set()
+    drive_while(env, lambda info: not info["connected"])
+    assert len(looking) == 1
