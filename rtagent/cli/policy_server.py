@@ -158,7 +158,8 @@ async def _print_counts(counts: Counts, as_json: bool) -> None:
                 "queue {queue_ms:.1f} ms, {refused} refused".format(**said)
             )
             try:
-                print(line, flush=True)
+                # A terminal may be stopped, and a pipe may be full.
+                await asyncio.to_thread(print, line, flush=True)
             except OSError:
                 # Nobody reads the lines any more; the clients are still served.
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
+from rtagent.cli.policy_server import _print_counts
+from rtagent.remote.server import Counts
 from tests.cli.conftest import Refused, Run
 from tests.ports import free_port
 from tests.trained import leave_checkpoint
@@ -170,3 +173,25 @@ def test_what_the_daemon_would_do_and_the_server_cannot_is_refused(
 ) -> None:
     settings = ("--set", "env.id=CartPole-v1", "--set", setting, "--port", "0")
     assert said in refused("policy-server", "ramp_policy:make", *settings)
+
+
+def test_a_terminal_that_is_stopped_holds_up_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    printing, served = threading.Event(), threading.Event()
+
+    def stopped(*_: Any, **__: Any) -> None:
+        printing.set()
+        assert served.wait(30.0), "nothing else was done meanwhile"
+        raise BrokenPipeError
+
+    async def serve() -> None:
+        counts = Counts()
+        lines = asyncio.create_task(_print_counts(counts, as_json=False))
+        while not printing.is_set():
+            counts.answers += 1
+            await asyncio.sleep(0)
+        served.set()
+        await lines
+
+    monkeypatch.setattr("builtins.print", stopped)
+    monkeypatch.setattr("rtagent.cli.policy_server.PERIOD_S", 1e-3)
+    asyncio.run(serve())
