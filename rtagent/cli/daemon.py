@@ -201,7 +201,7 @@ def _foreign(url: httpx.URL, lacks: str) -> UserError:
 def _document(response: httpx.Response) -> dict[str, Any]:
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if response.is_success and isinstance(document, dict):
         found = _Document(document)

@@ -249,7 +249,7 @@ def test_login_prints_an_address_and_ends_all_sessions(run: Run, service: Runnin
     assert re.fullmatch(r"\d+ ended\n", run("login", "--end-all").out)
 
 
-@pytest.fixture(params=["{}", "[]", "<html>"])
+@pytest.fixture(params=["{}", "[]", "<html>", "[" * 100_000], ids=lambda said: said[:6])
 def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Address of a server that is no daemon, although a daemon's note names it; its state
     directory is `tmp_path`."""
