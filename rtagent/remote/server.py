@@ -294,7 +294,7 @@ class PolicyServer:
         if self._token is None:
             return True
         scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-        same = hmac.compare_digest(given.strip().encode(), self._token.encode())
+        same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token.encode())
         return same and scheme.lower() in ("api-key", "bearer")
 
     async def _serve_client(self, connection: ServerConnection) -> None:

@@ -25,7 +25,7 @@ from rtagent.files.certificate import tls_context
 from rtagent.remote import server as server_module
 from rtagent.remote.answers import Terms
 from rtagent.remote.protocol import ProtocolError, decode, encode
-from rtagent.remote.server import listen
+from rtagent.remote.server import PolicyServer, listen
 from rtagent.remote.wire import (
     PIECE_BYTES,
     TOKEN_VARIABLE,
@@ -183,6 +183,13 @@ def test_without_the_token_or_with_two_there_is_nothing(headers: list[str]) -> N
         with pytest.raises(websockets.InvalidStatus, match="401"):
             connect(address, additional_headers=[("Authorization", each) for each in headers])
         assert server.counts.refused == 1
+
+
+def test_a_token_of_bytes_that_are_no_text_is_wrong() -> None:
+    """As older versions of websockets pass them on."""
+    server = PolicyServer(served(), MonotonicClock(), TOKEN)
+    server._batcher.close()
+    assert not server._knows_token(["Bearer \udcff"])
 
 
 def test_a_wrong_token_is_one_line() -> None:
