@@ -14,8 +14,8 @@ is served that recently had such a slice: all heavy clients together get half of
 exception while a client is served ends this client's connection alone.
 
 The number of clients is limited. A client that sends nothing at first, or nothing for very long, is
-disconnected; when no place is free, a client that has been silent for long makes room for a new
-one.
+disconnected; when no place is free, a client that has sent nothing yet, or nothing for long, makes
+room for a new one.
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ class Simulator:
                 return False
         if len(self._clients) < self._most_clients:
             return True
-        quietest = min(self._clients.values(), key=lambda client: client.heard_at)
-        if self._clock.now() - quietest.heard_at <= GIVES_WAY_S:
+        quietest = min(self._clients.values(), key=lambda client: (client.spoke, client.heard_at))
+        if quietest.spoke and self._clock.now() - quietest.heard_at <= GIVES_WAY_S:
             return False
         self._drop(quietest, "silent")
         return True

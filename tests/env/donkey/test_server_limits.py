@@ -231,6 +231,32 @@ def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last(monkeypatc
         second.close()
 
 
+def test_who_has_never_said_anything_makes_room_at_once():
+    listener = socket.create_server(("127.0.0.1", 0))
+    simulator = Simulator(listener, VirtualClock(), most_clients=2)
+    with contextlib.ExitStack() as clients:
+        speaking, silent = (
+            clients.enter_context(socket.create_connection(simulator.address)) for _ in range(2)
+        )
+        speaking.sendall(asked("get_protocol_version"))
+        eventually(lambda: simulator.turn() or simulator.figures.connections == 2, "both are in")
+        eventually(
+            lambda: simulator.turn() or any(each.spoke for each in simulator._clients.values()),
+            "one has said something",
+        )
+        clients.enter_context(socket.create_connection(simulator.address))
+        eventually(
+            lambda: simulator.turn() or simulator.figures.connections == 3
+            or simulator.figures.turned_away, "the third is in, or turned away",
+        )
+        assert simulator.figures.turned_away == 0
+        silent.settimeout(30.0)
+        while silent.recv(1000):
+            pass
+        assert simulator.clients == 2
+        simulator.close()
+
+
 def test_on_a_unix_socket_one_process_alone_may_connect():
     for pid, greeting in ((os.getpid(), b"scene_selection_ready"), (os.getppid(), b"")):
         listener = socket.socket(socket.AF_UNIX)
