@@ -221,7 +221,9 @@ class _Connection(ServerConnection):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.transport.resume_reading()
+        # While many of its messages wait, it is not read from either.
+        if not self.recv_messages.paused:
+            self.transport.resume_reading()
 
 
 class _ClientGoneError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 import threading
@@ -9,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import websockets
 from openpi_client import msgpack_numpy
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
+from websockets.server import ServerProtocol
 from websockets.sync.client import connect
 from websockets.typing import Origin
 from websockets.utils import accept_key
@@ -327,6 +330,22 @@ def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.Monke
             flood()
         connection.close_socket()
         dialled(address).close()
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_client_that_reads_again_is_read_from_if_its_questions_do_not_pile_up(
+    crowded: bool,
+) -> None:
+    async def read_again() -> Mock:
+        connection = server_module._Connection(ServerProtocol(), Mock())
+        connection.transport, connection.recv_messages = Mock(), Mock(paused=crowded)
+        connection.pause_writing()
+        connection.resume_writing()
+        return connection.transport
+
+    transport = asyncio.run(read_again())
+    transport.pause_reading.assert_called_once()
+    assert transport.resume_reading.called is not crowded
 
 
 def test_questions_that_wait_are_answered_in_one_batch() -> None:
