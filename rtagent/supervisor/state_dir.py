@@ -89,7 +89,9 @@ class StateDir:
         """Let another daemon have the directory."""
         # The disk may have become read-only. A client that finds the note asks `is_held`.
         with suppress(OSError):
-            (self.path / NOTE).unlink(missing_ok=True)
+            # The folder may have been moved away, and be another daemon's by now.
+            if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path / LOCK)):
+                (self.path / NOTE).unlink(missing_ok=True)
         # A fork of the program around a run has the descriptor, too, and may live on.
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)

@@ -86,6 +86,23 @@ def test_announcement(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
+@pytest.mark.parametrize("taken", ["folder", "lock"])
+def test_the_note_of_the_daemon_that_has_the_place_now_stays(tmp_path: Path, taken: str) -> None:
+    path = tmp_path / "state"
+    first = StateDir(path)
+    first.announce({"pid": 1})
+    if taken == "folder":
+        path.rename(tmp_path / "moved")
+    else:
+        (path / "lock").unlink()
+    second = StateDir(path)
+    second.announce({"pid": 2})
+    first.release()
+    assert json.loads((path / "daemon.json").read_text()) == {"pid": 2}
+    second.release()
+    assert not (path / "daemon.json").exists()
+
+
 def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
     tmp_path: Path,
 ) -> None:
