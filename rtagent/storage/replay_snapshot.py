@@ -305,8 +305,9 @@ class _Saving:
 
     def _in_force(self) -> bytes:
         """The manifest in force, which names the files that must stay; empty if there is none."""
-        path = self._folder / MANIFEST
-        return path.read_bytes() if path.exists() else b""
+        with suppress(FileNotFoundError):
+            return read_regular(self._folder / MANIFEST, LARGEST_MANIFEST)
+        return b""
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
         """Of each chunk of the window the first tick, and one past the last."""

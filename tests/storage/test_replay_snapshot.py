@@ -407,6 +407,19 @@ def test_a_pipe_is_no_manifest(tmp_path: Path) -> None:
         find(tmp_path, SIGNATURE)
 
 
+@pytest.mark.process
+def test_a_save_does_not_wait_for_a_pipe_in_the_manifests_place(
+    tmp_path: Path, forked: Forked
+) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+
+    def save() -> None:
+        with pytest.raises(ReplayError, match="not a regular file"):
+            Rings().write(60).save(tmp_path)
+
+    assert forked.run(save) == 0
+
+
 def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_snapshot, "FORMAT", 3)
     Rings().write(20).save(tmp_path)
