@@ -64,7 +64,11 @@ class Recorder:
         if self.tape.full:
             raise UserError(f"{self.demonstration} is full: it has {self.tape.ticks} ticks")
         self.player.tape = self.tape
-        self.player.restart()
+        try:
+            self.player.restart()
+        except UserError:
+            self.player.tape = None
+            raise
 
     def stop(self) -> None:
         """Stop recording, and write all that was recorded.

@@ -57,6 +57,24 @@ def test_what_cannot_be_written_is_written_later(recorder: Recorder, tmp_path: P
     assert taken.cartridge.startswith("STARFALL ")
 
 
+def test_where_no_episode_can_begin_nothing_is_recorded(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(seed: int | None) -> None:
+        raise UserError("reset() raised")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder.player._adapter, "reset", fail)
+        with pytest.raises(UserError, match="reset"):
+            recorder.start()
+    assert not recorder.recording
+    recorder.player.step(NOOP)
+    recorder.start()
+    recorder.player.step(NOOP)
+    recorder.stop()
+    assert load_demonstration(tmp_path / "fight.demo").episodes.tolist() == [0, 0]
+
+
 def test_what_is_not_asked_for_is_not_kept(play: Open) -> None:
     recorder = Recorder(play(), "x", None, None)
     with pytest.raises(UserError, match=r"--demonstration FILE\.demo names one"):
