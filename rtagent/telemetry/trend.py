@@ -29,8 +29,8 @@ def trend(returns: npt.NDArray[np.float64]) -> Trend:
         returns: (n,) of finished episodes, oldest first; those that are not finite are left out.
 
     Returns:
-        Without values for fewer than `LEAST_EPISODES`; steady where the difference of the means is
-        not significant.
+        Without values for fewer than `LEAST_EPISODES`; steady where the difference is not
+        significant, or where means and ranks say the opposite, as with one return far off.
     """
     finite = returns[np.isfinite(returns)][-EPISODES:]
     half = len(finite) // 2
@@ -39,7 +39,8 @@ def trend(returns: npt.NDArray[np.float64]) -> Trend:
     older, newer = finite[len(finite) - 2 * half :][:half], finite[-half:]
     change, p_value = float(newer.mean() - older.mean()), rank_sum_p(older, newer)
     direction = "rising" if change > 0.0 else "falling"
-    if p_value > MOST_CHANCE or change == 0.0:
+    higher = float(np.sign(np.subtract.outer(newer, older)).sum())
+    if p_value > MOST_CHANCE or change * higher <= 0.0:
         direction = "steady"
     return Trend(direction, change, 2 * half, p_value)
 

@@ -59,6 +59,17 @@ def test_a_clear_change_is_found(sign: float, direction: str) -> None:
     assert found.change == pytest.approx(returns[50:].mean() - returns[:50].mean())
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_outlier_does_not_make_a_rise_of_a_fall(sign: float) -> None:
+    """The means say one thing, and the ranks, which are tested, the opposite."""
+    older, newer = np.full(50, 10.0), np.full(50, 5.0)
+    newer[-1] = 1000.0
+    found = trend(sign * np.concatenate([older, newer]))
+    assert found.p_value is not None
+    assert found.p_value < MOST_CHANCE
+    assert found.direction == "steady"
+
+
 def test_returns_without_a_trend_are_seldom_called_one() -> None:
     """As a page looks: after every episode, for a thousand episodes."""
     rng = np.random.default_rng(1)

@@ -267,8 +267,8 @@ class Trend:
         "episode_trend_episodes", none=NO_TREND)]
     p_value: Annotated[float | None, estimate(
         "How often chance alone makes a difference at least as large between the two halves (rank "
-        "sum test of Mann and Whitney). Up to 0.001 it is called rising or falling.", 2e-05, SHARE,
-        "episode_trend_p_value", none=NO_TREND)]
+        "sum test of Mann and Whitney). Up to 0.001 it is called rising or falling, unless means "
+        "and ranks say the opposite.", 2e-05, SHARE, "episode_trend_p_value", none=NO_TREND)]
 
 
 @dataclass(frozen=True)
