@@ -152,11 +152,13 @@ def _draw_loss(axis: Any, history: History) -> None:
 
 
 def _draw_series(axis: Any, history: History, name: str, label: str) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     axis.plot(*history.series(name), linewidth=1.0)
     axis.set_ylabel(label)
     axis.set_ylim(bottom=0.0)
     if name == "inaction":
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def _draw_ratios(axis: Any, history: History) -> None:

@@ -20,6 +20,7 @@ from rtagent.telemetry.learning_curve import (
     Episodes,
     History,
     _draw_loss,
+    _draw_series,
     draw,
     moving_mean,
     read_episodes,
@@ -144,3 +145,16 @@ def test_the_labels_of_the_loss_do_not_overlap(span: float) -> None:
     assert overlapping_labels(axis) == []
     low, high = axis.get_ylim()
     assert any(low <= place <= high for place in axis.get_yticks())
+
+
+@pytest.mark.parametrize("share", [0.0002, 0.05, 1.0])
+def test_the_labels_of_inaction_tell_its_levels_apart(share: float) -> None:
+    history = history_of({"actions": {"inaction_fraction_60s": share}} for _ in range(5))
+    figure = Figure(figsize=(8.0, 2.2))
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    _draw_series(axis, history=history, name="inaction", label="inaction")
+    figure.canvas.draw()
+    labels = [each.get_text() for each in axis.get_yticklabels()]
+    assert len(set(labels)) == len(labels) > 2
+    assert all(each.endswith("%") for each in labels)
