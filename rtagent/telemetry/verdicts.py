@@ -99,7 +99,7 @@ def lateness(stats: Stats) -> Verdict:
 def learning(stats: Stats) -> Verdict:
     """Is it learning? A trend is named only if `rtagent.telemetry.trend` finds one."""
     value, rate = stats.episodes.mean_return_100, stats.learning.updates_per_s
-    returned = "no episode has ended yet" if value is None else f"return {value:.2f}"
+    returned = "no episode has ended yet" if value is None else f"return {_amount(value)}"
     if not stats.learning.processes:
         return Verdict("none", "Not learning", f"There is no learner; {returned}")
     if stats.learning.paused:
@@ -124,18 +124,19 @@ def learning(stats: Stats) -> Verdict:
     direction, episodes = stats.episodes.trend.direction, stats.episodes.count
     if direction is None:
         return Verdict(
-            "none", f"Learning: return {value:.2f}",
+            "none", f"Learning: return {_amount(value)}",
             f"Too few episodes for a trend: {_count(episodes)}; {pace}",
         )
     seen = stats.episodes.trend.episodes
     if direction == "steady":
         told = f"No significant trend in the last {seen} episodes"
-        return Verdict("none", f"Learning: return {value:.2f}", f"{told}; {pace}")
+        return Verdict("none", f"Learning: return {_amount(value)}", f"{told}; {pace}")
     change = stats.episodes.trend.change or 0.0
     return Verdict(
         "good" if direction == "rising" else "watch",
-        f"Learning: return {value:.2f} and {direction}",
-        f"{change:+.2f} from the older to the newer half of the last {seen} episodes; {pace}",
+        f"Learning: return {_amount(value)} and {direction}",
+        f"{_amount(change, '+')} from the older to the newer half of the last {seen} episodes; "
+        f"{pace}",
     )
 
 
@@ -311,6 +312,12 @@ def _percent(share: float) -> str:
     # Nearly all must not read as all, nor nearly nothing as nothing.
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"
+
+
+def _amount(reward: float, sign: str = "") -> str:
+    """Two places; of less, two digits: a small return must not read as nothing."""
+    form = ".2f" if reward == 0.0 or abs(reward) >= 0.1 else ".2g"
+    return f"{reward:{sign}{form}}"
 
 
 def _ms(value: float) -> str:

@@ -250,6 +250,15 @@ def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
     ).detail
 
 
+def test_small_returns_do_not_read_as_nothing() -> None:
+    rising = {"direction": "rising", "change": 0.003, "episodes": 62}
+    found = learning(stats(episodes__mean_return_100=0.0042, episodes__trend=rising))
+    assert found.headline == "Learning: return 0.0042 and rising"
+    assert found.detail.startswith("+0.003 from the older to the newer half")
+    assert "return -0.0042" in learning(stats(episodes__mean_return_100=-0.0042)).headline
+    assert "return 0.00 " in learning(stats(episodes__mean_return_100=0.0)).headline
+
+
 def test_the_verdict_on_health() -> None:
     failed = status(learner_0={"state": "failed", "last_error": "a\nRuntimeError: no memory"})
     assert health(failed) == Verdict("bad", "learner 0 has failed", "RuntimeError: no memory")
