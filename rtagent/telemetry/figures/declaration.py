@@ -55,8 +55,8 @@ class Figure:
 
     @property
     def scale(self) -> float:
-        """Factor from the figure's unit to Prometheus' base unit."""
-        return BASE_UNITS.get(self.unit, 1.0)
+        """Factor from the figure's unit to Prometheus' base unit; a count times 1 stays whole."""
+        return BASE_UNITS.get(self.unit, 1)
 
     def part(self, name: str, part: Part, example: Any) -> Figure:
         """The figure of a part of this group."""

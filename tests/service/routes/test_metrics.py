@@ -114,3 +114,12 @@ def test_labels_are_escaped() -> None:
     text = prometheus_text({}, status)
     assert r'run_id="a\"b\\c\nd"' in text
     assert "rtagent_process_restarts_total{" in text
+
+
+@pytest.mark.parametrize("count", [2**31 + 1, 1_234_567_890_123, 2**53 - 1])
+def test_large_counts_and_sizes_keep_all_their_digits(count: int) -> None:
+    stats = example_stats()
+    stats["learning"]["samples_consumed"] = stats["replay"]["bytes"] = count
+    lines = prometheus_text(stats, {}).splitlines()
+    assert f"rtagent_learning_samples_total {count}" in lines
+    assert f"rtagent_replay_bytes {count}" in lines
