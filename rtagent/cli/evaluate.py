@@ -23,7 +23,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate_film import Film
 from rtagent.cli.options import add_json_option, check_between, check_written
-from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import (
+    known,
+    own_stdout,
+    percent,
+    plain_table,
+    progress_bar,
+    report,
+    stdout,
+)
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.cli.train import wait_ready
 from rtagent.clock import MonotonicClock
@@ -228,7 +236,7 @@ def _print(result: dict[str, Any], video: Path | None) -> None:
         f"{result['best_return']:.2f}",
     }
     if "inaction_fraction" in result:
-        rows["inaction"] = known(result["inaction_fraction"], "{:.2%}")
+        rows["inaction"] = percent(result["inaction_fraction"])
         rows["delay"] = known(result["delay_ticks"], "{:.1f} ticks on the mean")
     console = stdout()
     console.print(f"{result['environment']}, after {result['updates']} updates")

@@ -34,6 +34,14 @@ def known(value: object, form: str = "{}") -> str:
     return UNKNOWN if absent else form.format(value)
 
 
+def percent(share: float | None) -> str:
+    """A share, or "unknown" as in `known`; nearly nothing does not read as nothing, nor nearly all
+    as all."""
+    if share is not None and 0.0 < share < 1.0:
+        share = min(max(share, 0.0001), 0.9999)
+    return known(share, "{:.2%}")
+
+
 def rounded(value: float | None, digits: int) -> str:
     """A number with so many significant digits and no exponent, or "unknown" as in `known`."""
     text = known(value, f"{{:.{digits}g}}")

@@ -28,6 +28,7 @@ from rtagent.cli.options import (
 from rtagent.cli.output import (
     UNKNOWN,
     own_stdout,
+    percent,
     plain_table,
     progress_bar,
     report,
@@ -347,8 +348,8 @@ def _lines(result: dict[str, Any]) -> list[str]:
     delay = live["delay_ticks"]
     kind = "declared" if rewards["declared"] else "observed, so the bounds are estimates"
     lines = [
-        f"live: inaction {live['inaction_fraction']:.2%}, delay {delay['mean']:.1f} ticks on the "
-        f"mean, p99 {delay['p99']:.0f}",
+        f"live: inaction {percent(live['inaction_fraction'])}, delay {delay['mean']:.1f} ticks on "
+        f"the mean, p99 {delay['p99']:.0f}",
         f"reward of a tick: {rewards['low']:g} to {rewards['high']:g}, {kind}",
     ]
     if found is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rtagent.cli import simulate_run
 from rtagent.cli.options import add_json_option, check_between, option
-from rtagent.cli.output import known, plain_table, print_json, spinner, stdout
+from rtagent.cli.output import known, percent, plain_table, print_json, spinner, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
@@ -28,9 +28,9 @@ ELSEWHERE = {"chunk": "the network says it", "step_ticks": "a step takes no time
 
 _FIGURES = {
     "inaction_fraction":
-        ("inaction", "{:.2%}", "ticks on which the world did the default behaviour"),
+        ("inaction", "%", "ticks on which the world did the default behaviour"),
     "strict_inaction_fraction":
-        ("strict inaction", "{:.2%}", "the same, counting re-used actions too"),
+        ("strict inaction", "%", "the same, counting re-used actions too"),
     "interaction_mean":
         ("interaction time, mean", "{:.2f} ticks", "between two new actions that are executed"),
     "gap_cv": ("interaction time, CV", "{:.3f}", "its coefficient of variation; 0: perfectly even"),
@@ -38,13 +38,13 @@ _FIGURES = {
         ("delay, mean", "{:.2f} ticks", "ticks from the frame an action saw to its execution"),
     "delay_p99": ("delay, p99", "{:.2f} ticks", "99 of 100 actions have at most this delay"),
     "overwritten_fraction":
-        ("overwritten", "{:.2%}", "actions that no tick used: replaced, or too late"),
+        ("overwritten", "%", "actions that no tick used: replaced, or too late"),
     "from_chunk_fraction":
-        ("from chunks", "{:.2%}", "ticks that executed a later action of a chunk"),
+        ("from chunks", "%", "ticks that executed a later action of a chunk"),
     "converged_s":
         ("converged", "{:.2f} s", "seconds from the start until a second without inaction"),
 }
-"""Title, format and meaning of each figure."""
+"""Title, format (% of a share) and meaning of each figure."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,9 +111,11 @@ def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
         print_json(figures)
         return 0
     values: dict[str, Any] = dict(figures)
-    never = values["converged_s"] is None
-    rows = ((title, "never" if never and name == "converged_s" else known(values[name], form), text)
-            for name, (title, form, text) in _FIGURES.items())
+    shown = {name: percent(values[name]) if form == "%" else known(values[name], form)
+             for name, (_, form, _) in _FIGURES.items()}
+    if values["converged_s"] is None:
+        shown["converged_s"] = "never"
+    rows = ((title, shown[name], text) for name, (title, _, text) in _FIGURES.items())
     processes = 1 if config.algorithm.startswith("sequential") else config.processes
     console = stdout()
     console.print(

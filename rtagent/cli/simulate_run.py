@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.options import make_empty, option
-from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stderr, stdout
+from rtagent.cli.output import (
+    known,
+    own_stdout,
+    percent,
+    plain_table,
+    progress_bar,
+    report,
+    stderr,
+    stdout,
+)
 from rtagent.cli.stop_signal import catch_stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -130,12 +139,12 @@ def _document(
 def _print(shown: dict[str, Any]) -> None:
     delays = sum(shown["delay_ticks"].values())
     rows = {
-        "inaction": known(shown["inaction_fraction"], "{:.2%}"),
-        "strict inaction": known(shown["strict_inaction_fraction"], "{:.2%}"),
+        "inaction": percent(shown["inaction_fraction"]),
+        "strict inaction": percent(shown["strict_inaction_fraction"]),
         "interaction time, mean": known(shown["interaction_ms"], "{:.2f} ms"),
         "delay, mean": known(shown["delay_mean"], "{:.2f} ticks"),
         "delays": ", ".join(
-            f"{delay}: {count / delays:.1%}" for delay, count in shown["delay_ticks"].items()
+            f"{delay}: {percent(count / delays)}" for delay, count in shown["delay_ticks"].items()
         ) or "none",
         "episodes": str(shown["episodes"]),
         "mean return": known(shown["mean_return"], "{:.2f}"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option
-from rtagent.cli.output import UNKNOWN, known, plain_table, report, stdout
+from rtagent.cli.output import UNKNOWN, known, percent, plain_table, report, stdout
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.declaration import from_json
@@ -90,11 +90,11 @@ def _figure_rows(
         ("up", f"{known(clock.uptime_s, '{:.0f} s')}, {known(clock.ticks, '{} ticks')}"),
         ("rate", f"{known(clock.rate_hz, '{:.4f} Hz')} of "
          f"{known(clock.target_rate_hz, '{:.4f} Hz')}, slips: {known(clock.slips)}"),
-        ("inaction", f"{known(actions.inaction_fraction_60s, '{:.2%}')} of the last 60 s, "
-         f"{known(actions.inaction_fraction, '{:.2%}')} of the run"),
+        ("inaction", f"{percent(actions.inaction_fraction_60s)} of the last 60 s, "
+         f"{percent(actions.inaction_fraction)} of the run"),
         ("delay", f"{known(actions.delay_ticks.mean, '{:.2f} ticks')}, "
          f"p99 {known(actions.delay_ticks.p99, '{:.0f} ticks')}"
-         + (f"; {actions.from_chunk:.0%} of ticks by later actions of chunks"
+         + (f"; {percent(actions.from_chunk)} of ticks by later actions of chunks"
             if actions.from_chunk else "")),
         ("inference", f"{known(inference.ready)} of {processes} processes run, "
          f"{known(inference.algorithm)}; recommended: {known(inference.recommended_processes)}"),

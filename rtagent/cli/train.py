@@ -20,7 +20,16 @@ from rtagent.cli.options import (
     config_of,
     make_empty,
 )
-from rtagent.cli.output import known, own_stdout, plain_table, report, spinner, stderr, stdout
+from rtagent.cli.output import (
+    known,
+    own_stdout,
+    percent,
+    plain_table,
+    report,
+    spinner,
+    stderr,
+    stdout,
+)
 from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
@@ -201,7 +210,7 @@ def live_figures(stats: Mapping[str, Any]) -> str:
     parts = [
         f"{known(learning['updates_per_s'], '{:.1f}')} updates/s",
         f"return {known(stats['episodes']['mean_return_100'], '{:.1f}')}",
-        f"inaction {known(stats['actions']['inaction_fraction_60s'], '{:.2%}')}",
+        f"inaction {percent(stats['actions']['inaction_fraction_60s'])}",
         f"batch {known(learning['batch_size'])}",
     ]
     if r3["time_ratio"] is not None:
@@ -306,7 +315,7 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         "episodes": f"{summary['episodes']}",
         f"mean return of the last {LAST_EPISODES}": known(summary[last], "{:.2f}"),
         f"best return{of_kept}": known(summary["best_return"], "{:.2f}"),
-        "inaction": known(summary["inaction_fraction"], "{:.2%}"),
+        "inaction": percent(summary["inaction_fraction"]),
     }
     if horizons["met"] is not None:
         rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rtagent.cli import main, output
-from rtagent.cli.output import plain_table, rounded, spinner, stdout
+from rtagent.cli.output import percent, plain_table, rounded, spinner, stdout
 from rtagent.logs.printable import printable
 
 LOUD = """
@@ -70,3 +70,12 @@ def test_a_terminal_gets_rows_that_fit_it() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=10)
     console.print(plain_table("", "", rows=[("f" * 12, "what")]))
     assert console.file.getvalue() == "ffff  what\nffff\nffff\n"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0.00%"), (3e-6, "0.01%"), (0.0125, "1.25%"), (0.999997, "99.99%"), (1.0, "100.00%"),
+     (None, "unknown"), (float("nan"), "unknown")],
+)
+def test_nearly_nothing_is_not_nothing_nor_nearly_all_all(share: float | None, text: str) -> None:
+    assert percent(share) == text

@@ -48,6 +48,15 @@ def test_status_shows_figures_and_processes(
         assert f" {absent} " not in shown
 
 
+def test_status_does_not_call_a_few_lost_ticks_none(run: Run, backend: FakeBackend) -> None:
+    backend.figures["actions"] |= {
+        "inaction_fraction_60s": 0.0, "inaction_fraction": 3e-6, "from_chunk": 0.002,
+    }
+    shown = words(run)
+    assert "0.00% of the last 60 s, 0.01% of the run" in shown
+    assert "0.20% of ticks by later actions of chunks" in shown
+
+
 def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: FakeBackend) -> None:
     backend.report["roles"][1] |= {"busy": "resetting"}
     backend.live["inference"].update(injected_latency_ms=82.0, processes="auto")
