@@ -48,6 +48,13 @@ def rounded(value: float | None, digits: int) -> str:
     return text if text == UNKNOWN else f"{Decimal(text):f}"
 
 
+def milliseconds(value: float | None, places: int, unit: str = " ms") -> str:
+    """With so many places; of less than one, two digits, as an inference may take microseconds."""
+    if value is None or value >= 1.0:
+        return known(value, f"{{:.{places}f}}{unit}")
+    return rounded(value, 2) + unit
+
+
 def json_text(value: Any, indent: int | None = None) -> str:
     """A value as JSON; a number that is not finite is null there, as it is unknown in `known`."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)

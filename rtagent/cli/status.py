@@ -8,7 +8,7 @@ from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option
-from rtagent.cli.output import UNKNOWN, known, percent, plain_table, report, stdout
+from rtagent.cli.output import UNKNOWN, known, milliseconds, percent, plain_table, report, stdout
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.declaration import from_json
@@ -82,7 +82,7 @@ def _figure_rows(
     learning, replay, episodes = stats.learning, stats.replay, stats.episodes
     verdicts = [(title, getattr(stats.verdicts, name)) for name, title in QUESTIONS.items()]
     processes = f"auto ({known(inference.processes)})" if automatic else known(inference.processes)
-    latency = known(inference.estimate_ms, "{:.2f} ms")
+    latency = milliseconds(inference.estimate_ms, 2)
     if injected_ms:
         latency += f" (injected latency: padded to {injected_ms:g} ms on average)"
     return [

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rtagent.cli.events import details_of
-from rtagent.cli.output import UNKNOWN, known
+from rtagent.cli.output import UNKNOWN, known, milliseconds
 from rtagent.cli.watch_lanes import lane, ruler
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
@@ -183,7 +183,7 @@ def _inference(snapshot: Snapshot, inference: Inference) -> list[str]:
     injected = inference.injected_latency_ms
     return [
         f"{known(inference.ready)} of {number} run",
-        f"{known(inference.estimate_ms, '{:.1f} ms')} each"
+        f"{milliseconds(inference.estimate_ms, 1)} each"
         + (f" ({injected:g} ms injected)" if injected else ""),
         f"recommended {known(inference.recommended_processes)}",
         known(inference.algorithm),
@@ -286,7 +286,7 @@ def _events(snapshot: Snapshot) -> list[Text]:
 
 
 def _short(value: float | None) -> str:
-    return "?" if value is None else f"{value:.1f}"
+    return "?" if value is None else milliseconds(value, 1, unit="")
 
 
 def _duration(seconds: float | None) -> str:

@@ -48,6 +48,11 @@ def test_status_shows_figures_and_processes(
         assert f" {absent} " not in shown
 
 
+def test_status_shows_short_inference_times(run: Run, backend: FakeBackend) -> None:
+    backend.figures["inference"]["estimate_ms"] = 0.0042
+    assert "inference time 0.0042 ms" in words(run)
+
+
 def test_status_does_not_call_a_few_lost_ticks_none(run: Run, backend: FakeBackend) -> None:
     backend.figures["actions"] |= {
         "inaction_fraction_60s": 0.0, "inaction_fraction": 3e-6, "from_chunk": 0.002,

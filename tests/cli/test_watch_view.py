@@ -93,6 +93,14 @@ def test_a_lane_for_each_process() -> None:
     assert any(line.startswith("process") and "·" in line and "X" in line for line in lines)
 
 
+def test_short_inference_times_are_not_nothing() -> None:
+    shown = changed("inference.estimate_ms", 0.036)
+    shown.stats["inference"]["workers"][0]["latency_ms"] |= {"p50": 0.031, "p99": 0.049}
+    lines = text(shown)
+    assert "2 of 2 run, 0.036 ms each" in lines
+    assert "  0.031   0.049  " in lines
+
+
 def test_without_a_timeline_or_events_the_rest_is_there() -> None:
     shown = text(snapshot(timeline=None, events=None))
     assert "inference 1" in shown
