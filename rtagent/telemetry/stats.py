@@ -245,6 +245,7 @@ class StatsReader:
         # Before a learner has taken over a resumed run, its weights say how far it is.
         updates = max(*(each.updates for each in records), info.updates if info else 0)
         applied = sum(each.applied for each in records)
+        samples = max(each.samples_consumed for each in records)
         newest = max(records, key=lambda each: each.applied_ns)
         numbers = [each.precision for each in records if each.precision]
         return learning.Learning(
@@ -256,7 +257,7 @@ class StatsReader:
             order=desired.learning.order, paused=desired.learning.paused,
             updates=updates,
             updates_per_s=self._update_rate(now),
-            samples_consumed=max(each.samples_consumed for each in records),
+            samples_consumed=samples if samples or applied or not updates else None,
             batch_size=batch_in_force(self._world.horizon.read(), desired),
             learning_rate=desired.learning.step_size(updates),
             loss=newest.loss if applied else None,

@@ -174,6 +174,15 @@ def test_a_resumed_run_is_as_far_as_its_weights() -> None:
     assert run.figures().learning["updates"] == 250
 
 
+def test_samples_before_a_resumed_run_are_unknown_until_a_learner_has_told_them() -> None:
+    run = Run()
+    assert run.figures().learning["samples_consumed"] == 0
+    run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
+    assert run.figures().learning["samples_consumed"] is None
+    run.metrics.learners[0].samples_consumed = 8000
+    assert run.figures().learning["samples_consumed"] == 8000
+
+
 @pytest.mark.parametrize(("ticks", "size"), [(1, 1), (10, 10), (CAPACITY + 5, CAPACITY)])
 def test_replay(run: Run, ticks: int, size: int) -> None:
     for tick in (*range(min(ticks, 10)), ticks - 1):

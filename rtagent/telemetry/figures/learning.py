@@ -95,9 +95,10 @@ class Learning:
         "Gradient updates per second, over the last 5 s.", 121.0, "1/s",
         "learning_updates_per_second", names=("Updates per second",),
         none="the learners are silent, or have not learned for a second")]
-    samples_consumed: Annotated[int, counter(
+    samples_consumed: Annotated[int | None, counter(
         "Transitions learned from, a repeated one each time, those before a resumed run included.",
-        74624, "transitions", "learning_samples_total", names=("Samples learned from",))]
+        74624, "transitions", "learning_samples_total", names=("Samples learned from",),
+        none="before a learner has taken over a resumed run")]
     batch_size: Annotated[int, Figure(
         "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most.",
         32, "transitions", "learning_batch_transitions",
