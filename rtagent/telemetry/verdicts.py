@@ -59,7 +59,7 @@ def acting(stats: Stats, status: Document) -> Verdict:
     if world is not None:
         return world
     remote = stats.inference.remote
-    if remote is not None and not remote.connected:
+    if remote is not None and not remote.connected and stats.inference.ready:
         return Verdict(
             "bad", "No policy server answers", "The world goes on with its default behaviour"
         )

@@ -28,6 +28,13 @@ def test_before_an_answer_nothing_is_known() -> None:
     assert acting(found, {"state": "running"}).headline == "No policy server answers"
 
 
+def test_while_no_process_asks_the_server_nothing_is_said_of_it() -> None:
+    """As before the processes have started, and while the only one is started again."""
+    found = acting(running(0).reader.read(), {"state": "starting"})
+    assert (found.level, found.headline) == ("none", "Not known yet")
+    assert "0 of 2 processes run" in found.detail
+
+
 def test_a_run_with_its_own_network_has_no_figures_of_a_server() -> None:
     assert "remote" not in Run().reader.collect()["inference"]
 
