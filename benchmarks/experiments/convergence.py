@@ -81,7 +81,6 @@ GAMES = {
     "LunarLander, PPO": Game("cartpole_ppo.toml", 40.0, (
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
-        "learning.learning_rate_steps=36000", "learning.learning_rate_end_factor=0.0333",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 12.0, (
         "env.id=benchmarks.worlds.bricks:BricksWorld-v0", "env.rate_hz=60",
