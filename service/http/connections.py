@@ -189,8 +189,9 @@ class RequestTracking:
         if connection is None:
             await self.app(scope, receive, send)
             return
-        names = {name for name, _ in scope.get("headers", ())}
-        connection.has_asked = names.isdisjoint((b"content-length", b"transfer-encoding"))
+        headers = dict(scope.get("headers", ()))
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        connection.has_asked = not has_body
         connection.waiting_since = None
 
         async def noticed() -> Message:

@@ -202,6 +202,21 @@ def test_a_body_that_is_not_complete_makes_room(clients: list[Client], complete:
     assert client.ended is not complete
 
 
+def test_an_empty_body_is_complete_from_its_head(clients: list[Client]) -> None:
+    """Nobody reads it, and the answer may take long: that of a stream."""
+    connections = Connections(1, 1, 10.0)
+    client, new = connect(connections, clients, 0.0), Client("192.0.2.1", 9)
+    clients.append(new)
+
+    async def streams(scope: Any, receive: Any, send: Any) -> None:
+        assert not connections.admit(new.sock, new.peer, 1.0)
+
+    noticing = RequestTracking(streams, connections, VirtualClock(0.0))
+    scope = {"client": client.peer, "path": "/v1/events", "headers": [(b"content-length", b"0")]}
+    asyncio.run(noticing(scope, None, None))  # type: ignore[arg-type]
+    assert not client.ended
+
+
 def test_one_port_of_a_client_may_be_connected_to_several_of_our_addresses() -> None:
     """A service on every interface has several, and a port of a client is free for each of them."""
     connections = Connections(9, 9, 10.0)
