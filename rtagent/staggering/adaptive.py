@@ -24,6 +24,7 @@ import numpy as np
 from rtagent.staggering.instructions import (
     Algorithm,
     Deposit,
+    Moment,
     Now,
     WaitFrame,
     WaitUntil,
@@ -71,7 +72,7 @@ def adaptive(
             at = yield from moment(WaitUntil(at.now + tick_seconds))
             continue
         with lock:
-            ticket = claim(state, members.processes, at.newest, tick_seconds, at.now)
+            ticket = claim(state, members.processes, at, tick_seconds)
         # The lock may have been waited for.
         at = yield from moment(Now())
         valid = True
@@ -95,23 +96,21 @@ def adaptive(
             complete(state, members.processes, answer.tau, late, tick_seconds, median(behind))
 
 
-def claim(
-    state: StaggerState, processes: int, newest: int, tick_seconds: float, now: float = 0.0
-) -> Ticket:
-    """Take the next frame that needs an action, `newest` being the newest; the lock is held.
+def claim(state: StaggerState, processes: int, at: Moment, tick_seconds: float) -> Ticket:
+    """Take the next frame that needs an action; the lock is held.
 
-    `newest` was looked up at `now` seconds; a process may have been stopped since then.
+    `at` is from before the lock was taken: since then the process may have been stopped.
     """
     plan = state.load()
-    held_up, plan.epoch = now < plan.epoch, now
+    held_up, plan.epoch = at.now < plan.epoch, at.now
     gap = 1.0
     if plan.held:
         gap = max(1.0, plan.total_ns * 1e-9 / plan.held / tick_seconds / processes)
     # There are at most N tickets: if one is further ahead, the frame numbers were restarted, unless
     # another process has looked since.
-    if plan.next_frame > newest + (processes + 1) * gap + 2.0 and not held_up:
-        plan.next_frame = float(newest)
-    frame = max(math.ceil(plan.next_frame), newest, 0)
+    if plan.next_frame > at.newest + (processes + 1) * gap + 2.0 and not held_up:
+        plan.next_frame = float(at.newest)
+    frame = max(math.ceil(plan.next_frame), at.newest, 0)
     plan.next_frame = (plan.next_frame if frame - plan.next_frame < 1.0 else frame) + gap
     state.store(plan)
     return Ticket(frame, frame + plan.bound)

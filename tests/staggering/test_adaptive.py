@@ -47,7 +47,7 @@ def feed(state: StaggerState, *ticks: float, late: bool = False, processes: int 
 def test_tickets_are_one_frame_apart_while_processes_suffice() -> None:
     state = fresh()
     feed(state, 5.0)
-    assert [claim(state, 6, 10, TICK).frame for _ in range(4)] == [10, 11, 12, 13]
+    assert [claim(state, 6, Moment(0.0, 10), TICK).frame for _ in range(4)] == [10, 11, 12, 13]
 
 
 def test_tickets_are_spread_evenly_when_processes_are_too_few() -> None:
@@ -56,7 +56,7 @@ def test_tickets_are_spread_evenly_when_processes_are_too_few() -> None:
     frames = []
     newest = 0
     for _ in range(9):
-        frames.append(claim(state, 2, newest, TICK).frame)
+        frames.append(claim(state, 2, Moment(0.0, newest), TICK).frame)
         newest = frames[-1]
     assert set(np.diff(frames)) == {2, 3}, "every 2.5 ticks"
     assert frames[8] - frames[0] == 20
@@ -64,28 +64,28 @@ def test_tickets_are_spread_evenly_when_processes_are_too_few() -> None:
 
 def test_a_ticket_never_looks_back_nor_repeats_lost_frames() -> None:
     state = fresh()
-    claim(state, 6, 10, TICK)
-    assert claim(state, 6, 50, TICK).frame == 50
-    assert claim(state, 6, 50, TICK).frame == 51
+    claim(state, 6, Moment(0.0, 10), TICK)
+    assert claim(state, 6, Moment(0.0, 50), TICK).frame == 50
+    assert claim(state, 6, Moment(0.0, 50), TICK).frame == 51
 
 
 def test_tickets_follow_frame_numbers_that_were_restarted() -> None:
     state = fresh()
-    claim(state, 6, 10_000, TICK)
-    assert claim(state, 6, 3, TICK).frame == 3
+    claim(state, 6, Moment(0.0, 10_000), TICK)
+    assert claim(state, 6, Moment(0.0, 3), TICK).frame == 3
 
 
 def test_the_first_ticket_is_for_the_first_frame() -> None:
-    assert claim(fresh(), 6, -1, TICK).frame == 0
+    assert claim(fresh(), 6, Moment(0.0, -1), TICK).frame == 0
 
 
 def test_the_bound_is_that_of_the_moment_of_the_claim() -> None:
     state = fresh()
     feed(state, 5.0)
-    ticket = claim(state, 6, 10, TICK)
+    ticket = claim(state, 6, Moment(0.0, 10), TICK)
     feed(state, 9.0)
     assert ticket.due == 16
-    assert claim(state, 6, 10, TICK).due > 11 + 9
+    assert claim(state, 6, Moment(0.0, 10), TICK).due > 11 + 9
 
 
 @settings(max_examples=40)
@@ -262,7 +262,7 @@ def test_one_cycle_of_the_generator() -> None:
     state = fresh()
     feed(state, 5.0)
     run = Process(3, state)
-    claim(state, 6, 10, TICK)
+    claim(state, 6, Moment(0.0, 10), TICK)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11), "woken too early: waits again"
     assert run.send(Moment(1.02, 11)) == Infer(11)
@@ -296,7 +296,7 @@ def test_a_frame_that_comes_later_in_its_tick_is_acted_on_later(behind: float, b
 
 def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
     state = fresh()
-    claim(state, 6, 500, TICK)
+    claim(state, 6, Moment(0.0, 500), TICK)
     run = Process(0, state)
     assert run.send(Moment(1.0, 500)) == WaitFrame(501)
     state.reset("adaptive", 1.0, 6)
@@ -318,7 +318,7 @@ def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
     state = fresh()
     feed(state, 5.0)
     run = Process(0, state)
-    claim(state, 6, 10, TICK)
+    claim(state, 6, Moment(0.0, 10), TICK)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11)
     assert run.send(Moment(1.5, 35)) == Infer(35)
     assert run.send(Inferred(35, 5 * TICK, 1.6, 40)) == Deposit(41, 35)
@@ -350,7 +350,7 @@ def test_one_that_was_held_up_before_its_claim_takes_no_tickets_back() -> None:
     run = Process(0, state)
     # It has looked at frame 10, and is stopped; the others go on.
     for newest in range(10, 300):
-        claim(state, 6, newest, TICK, newest * TICK)
+        claim(state, 6, Moment(newest * TICK, newest), TICK)
     waiting = Process(1, state)
     assert waiting.send(Moment(299 * TICK, 299)) == WaitFrame(300)
     assert run.send(Moment(10 * TICK, 10)) == WaitFrame(301)

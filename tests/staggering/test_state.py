@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.staggering.adaptive import claim, complete
+from rtagent.staggering.instructions import Moment
 from rtagent.staggering.register import LIVE
 from rtagent.staggering.simulator import Disturb, SimulationConfig, simulate
 from rtagent.staggering.state import BOUNDS, MAX_PROCESSES, WINDOW, Plan, StaggerState, anchor
@@ -174,7 +175,7 @@ def test_no_inference_time_breaks_the_window(tau: float) -> None:
     state = fresh()
     for _ in range(3):
         complete(state, 6, tau, False, TICK)
-        claim(state, 6, 4, TICK)
+        claim(state, 6, Moment(0.0, 4), TICK)
     plan = state.load()
     assert plan.sane
     assert plan.held == 3
@@ -189,7 +190,7 @@ def test_random_bytes_never_raise() -> None:
         length = int(rng.integers(1, size - at + 1))
         state.memory[at : at + length] = rng.bytes(length)
         newest = int(rng.integers(-1, 1000))
-        ticket = claim(state, state.processes, newest, TICK)
+        ticket = claim(state, state.processes, Moment(0.0, newest), TICK)
         assert newest <= ticket.frame <= newest + 2 + 4 * state.processes
         complete(state, state.processes, 0.08, True, TICK)
         assert state.load().sane
