@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rtagent.logs.printable import printable
+from rtagent.telemetry.shares import rounded_share
 
 T = TypeVar("T")
 UNKNOWN = "unknown"
@@ -35,11 +36,8 @@ def known(value: object, form: str = "{}") -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share, or "unknown" as in `known`; nearly nothing does not read as nothing, nor nearly all
-    as all."""
-    if share is not None and 0.0 < share < 1.0:
-        share = min(max(share, 0.0001), 0.9999)
-    return known(share, "{:.2%}")
+    """A share, or "unknown" as in `known`."""
+    return known(share if share is None else rounded_share(share), "{:.2%}")
 
 
 def rounded(value: float | None, digits: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
+from rtagent.telemetry.shares import rounded_share
 
 IN_TIME = 0.01
 """Inaction up to here is in time ..."""
@@ -306,10 +307,7 @@ def _count(value: Any) -> str:
 
 
 def _percent(share: float) -> str:
-    percent = 100.0 * share
-    if 0.0 < percent < 100.0:
-        percent = min(max(percent, 0.01), 99.99)
-    # Nearly all must not read as all, nor nearly nothing as nothing.
+    percent = 100.0 * rounded_share(share)
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"
 
