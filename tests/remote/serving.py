@@ -130,3 +130,9 @@ def openpi_like(
         finally:
             server.shutdown()
             thread.join(30.0)
+
+
+def seen(action: int) -> np.ndarray:
+    found = np.zeros(SHAPE, np.float32)
+    found[0, 0] = action
+    return found

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import websockets
 from openpi_client import msgpack_numpy
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
-from websockets.server import ServerProtocol
 from websockets.sync.client import connect
 from websockets.typing import Origin
 from websockets.utils import accept_key
 
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
-from rtagent.files.certificate import tls_context
-from rtagent.remote import server as server_module
 from rtagent.remote.answers import Terms
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.server import PolicyServer, listen
@@ -47,17 +40,11 @@ from tests.remote.serving import (
     openpi_like,
     policy_server,
     received,
+    seen,
     served,
 )
-from tests.service.certificates import make_certificate
 
 TOKEN = "secret" * 8
-
-
-def seen(action: int) -> np.ndarray:
-    found = np.zeros(SHAPE, np.float32)
-    found[0, 0] = action
-    return found
 
 
 def test_an_unmodified_client_is_served() -> None:
@@ -82,32 +69,6 @@ def test_chunks_of_an_arm_are_served() -> None:
     with policy_server(served(chunks, outputs=2, discrete=False)) as (address, _):
         found = WebsocketClientPolicy(address).infer({"observation": seen(0)})
         assert found["actions"].shape == (10, 2)
-
-
-@pytest.mark.parametrize("by_tls", [False, True])
-def test_connections_that_say_nothing_are_bounded_and_make_room_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tls: bool
-) -> None:
-    """They need no token, and without a descriptor left asyncio writes tracebacks without end."""
-    monkeypatch.setattr(server_module, "MOST_SILENT", 3)
-    tls = None
-    if by_tls:
-        made = make_certificate(tmp_path)
-        monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
-        tls = tls_context(made.certificate, made.key)
-    with policy_server(served(), TOKEN, tls=tls) as (address, _), ExitStack() as silent:
-        host, port = address.removeprefix("ws://").split(":")
-        address = address.replace("ws:", "wss:") if by_tls else address
-        known = dialled(address, TOKEN)
-        opened = [
-            silent.enter_context(socket.create_connection((host, int(port)), 5.0))
-            for _ in range(4)
-        ]
-        with suppress(ConnectionResetError):
-            assert opened[0].recv(1) == b""
-        dialled(address, TOKEN).close()
-        assert ask(known, encode({"observation": seen(1)}))
-        known.close()
 
 
 def test_a_page_in_a_browser_is_refused() -> None:
@@ -264,15 +225,6 @@ def test_a_huge_answer_is_not_read() -> None:
             ask(wire, encode({"observation": seen(0)}))
 
 
-def test_a_huge_question_is_not_read() -> None:
-    with policy_server(served()) as (address, _):
-        wire = dialled(address)
-        with pytest.raises(LostError):
-            ask(wire, b"\0" * (64 << 20))
-        # Others are served.
-        dialled(address).close()
-
-
 @pytest.mark.parametrize(("question", "reason"), [
     (encode({"observation": np.zeros(7, np.float32)}), "this policy sees"),
     (encode({"observation": np.zeros(SHAPE, np.uint8)}), "this policy sees"),
@@ -299,53 +251,6 @@ def test_a_policy_that_fails_ends_that_connection_alone() -> None:
             wire = dialled(address)
             with pytest.raises(ProtocolError, match="no memory on the accelerator"):
                 decode(ask(wire, encode({"observation": seen(0)})))
-
-
-PING = b"\x89\x80" + bytes(4)
-LONG_PING = b"\x89\xfd" + bytes(4 + 125)
-
-
-def test_a_client_that_floods_with_pings_is_disconnected() -> None:
-    """Nobody else is answered while they are."""
-    with policy_server(served()) as (address, _), connect(address) as connection:
-        connection.recv()
-        connection.socket.sendall(PING * 20_000)
-        with pytest.raises(websockets.ConnectionClosed):
-            connection.recv(10.0)
-        dialled(address).close()
-
-
-def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would be kept for it without end."""
-    monkeypatch.setattr(server_module, "MOST_FRAMES", math.inf)
-    def flood() -> None:
-        for _ in range(256):
-            connection.socket.sendall(LONG_PING * 1000)
-
-    with policy_server(served()) as (address, _), connect(address) as connection:
-        connection.recv()
-        connection.socket.settimeout(1.0)
-        # The connection's own thread reads no more.
-        with connection.recv_flow_control, pytest.raises(TimeoutError):
-            flood()
-        connection.close_socket()
-        dialled(address).close()
-
-
-@pytest.mark.parametrize("crowded", [False, True])
-def test_a_client_that_reads_again_is_read_from_if_its_questions_do_not_pile_up(
-    crowded: bool,
-) -> None:
-    async def read_again() -> Mock:
-        connection = server_module._Connection(ServerProtocol(), Mock())
-        connection.transport, connection.recv_messages = Mock(), Mock(paused=crowded)
-        connection.pause_writing()
-        connection.resume_writing()
-        return connection.transport
-
-    transport = asyncio.run(read_again())
-    transport.pause_reading.assert_called_once()
-    assert transport.resume_reading.called is not crowded
 
 
 def test_questions_that_wait_are_answered_in_one_batch() -> None:
