@@ -103,9 +103,9 @@ class Learning:
         "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most.",
         32, "transitions", "learning_batch_transitions",
         names=("Batch size",))]
-    learning_rate: Annotated[float, Figure(
-        "Adam's step size of the next update (learning.learning_rate).",
-        5e-4, metric="learning_rate")]
+    learning_rate: Annotated[float, setting(
+        "Adam's step size of the next update: learning.learning_rate, and less of it where "
+        "learning.learning_rate_steps is set.", 5e-4, metric="learning_rate")]
     loss: Annotated[float | None, Figure(
         "Loss of the newest update.", 5.109, metric="learning_loss", names=("Loss",),
         none=NO_UPDATE)]
