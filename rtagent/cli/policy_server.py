@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import token_of
 
 PERIOD_S = 10.0
+STDOUT = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,13 +142,19 @@ def _answering(module: nn.Module, device: torch.device) -> Callable[..., Arrays]
     return answer
 
 
-async def _print_counts(counts: Counts, as_json: bool) -> None:
-    """Print every 10 s what the server has done since the line before, until nobody reads it."""
+async def _print_counts(counts: Counts, as_json: bool, stdout: int = STDOUT) -> None:
+    """Print every 10 s what the server has done in them, until nobody reads it.
+
+    A line for which a full pipe or a stopped terminal has no room is left out: a thread that waits
+    for that room would keep this process when it is told to stop.
+    """
+    room = select.poll()
+    room.register(stdout, select.POLLOUT)
     before = Counts()
     while True:
         await asyncio.sleep(PERIOD_S)
         answers, refused = counts.answers - before.answers, counts.refused - before.refused
-        if answers or refused or counts.clients != before.clients:
+        if (answers or refused or counts.clients != before.clients) and room.poll(0):
             each = max(1, answers)
             said = {
                 "clients": counts.clients, "answers_per_s": answers / PERIOD_S,
@@ -158,7 +166,7 @@ async def _print_counts(counts: Counts, as_json: bool) -> None:
                 "queue {queue_ms:.1f} ms, {refused} refused".format(**said)
             )
             try:
-                # A terminal may be stopped, and a pipe may be full.
+                # Others write there, too, and may take the room.
                 await asyncio.to_thread(print, line, flush=True)
             except OSError:
                 # Nobody reads the lines any more; the clients are still served.

@@ -195,3 +195,30 @@ def test_a_terminal_that_is_stopped_holds_up_no_client(monkeypatch: pytest.Monke
     monkeypatch.setattr("builtins.print", stopped)
     monkeypatch.setattr("rtagent.cli.policy_server.PERIOD_S", 1e-3)
     asyncio.run(serve())
+
+
+def test_a_pipe_that_is_full_gets_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A thread that waited to write it kept the server from ending.
+    printed: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda line, **_: printed.append(line))
+    monkeypatch.setattr("rtagent.cli.policy_server.PERIOD_S", 1e-9)
+    end, pipe = os.pipe()
+    os.set_blocking(pipe, False)
+    filled = os.write(pipe, bytes(1 << 24))
+
+    async def serve() -> None:
+        counts = Counts()
+        lines = asyncio.create_task(_print_counts(counts, as_json=False, stdout=pipe))
+        for _ in range(100):
+            counts.answers += 1
+            await asyncio.sleep(0)
+        assert not printed
+        os.read(end, filled)
+        while not printed:
+            counts.answers += 1
+            await asyncio.sleep(0)
+        lines.cancel()
+
+    asyncio.run(serve())
+    os.close(end)
+    os.close(pipe)
