@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rtagent.config.addresses import PolicyAddress
 from rtagent.config.section import Algorithm, Distribution, Merging, Processes, Section, live
@@ -93,6 +93,14 @@ class PolicyConfig(Section):
     """Ticks for which an exploratory choice is held, so that exploration at a high tick rate still
     goes somewhere; 1 draws anew on every tick. Continuous actions: ticks from one draw of the noise
     to the next, between which it moves smoothly."""
+
+    @field_validator("remote_inputs")
+    @classmethod
+    def _are_sent_in_64_bits(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, each in value.items():
+            if isinstance(each, int) and not -(1 << 63) <= each < 1 << 64:
+                raise ValueError(f"{name} must be a whole number of 64 bits, or have a point")
+        return value
 
     @property
     def learns(self) -> bool:

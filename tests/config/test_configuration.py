@@ -217,6 +217,16 @@ def test_a_policy_server_may_carry_a_state_and_be_told_what_is_pending() -> None
     assert load_config(None, [*settings, "env.pending_actions=2"], {}).policy.remote_state == 8
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_an_input_of_a_policy_server_that_no_request_can_carry_is_refused(number: int) -> None:
+    # Each request failed, and the inference process with it.
+    told = refusal(f"policy.remote_inputs={{ seed = {number} }}")
+    assert told == "policy.remote_inputs: seed must be a whole number of 64 bits, or have a point"
+    for fits in (2**64 - 1, -(2**63), float(number)):
+        inputs = {"seed": fits}
+        assert parse_config({"policy": {"remote_inputs": inputs}}).policy.remote_inputs == inputs
+
+
 def test_r3_asks_for_as_many_good_episodes_as_its_paper() -> None:
     assert R3Config().target_episodes == 10
 
