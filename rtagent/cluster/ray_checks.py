@@ -226,7 +226,8 @@ def _check_protocol(address: str) -> None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as server:
             server.sendall(HTTP2_PREFACE)
-            answer = server.recv(FRAME_TYPE + 1)
+            with server.makefile("rb") as answers:
+                answer = answers.read(FRAME_TYPE + 1)
     except (OSError, UnicodeError) as error:
         # A name that no host can have, such as 10..0.0.1, cannot be encoded.
         raise UserError(

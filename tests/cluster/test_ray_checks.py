@@ -70,6 +70,16 @@ def test_a_server_that_is_no_head_is_reported_at_once(
         assert "\n" not in told
 
 
+def test_a_head_whose_first_bytes_come_apart_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each read of such a socket gives one of the messages.
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: here)
+    with there:
+        there.send(SETTINGS_FRAME[:2])
+        there.send(SETTINGS_FRAME[2:])
+        ray_checks._check_protocol("127.0.0.1:6379")
+
+
 @pytest.mark.parametrize(
     ("token", "why"),
     [
