@@ -18,6 +18,7 @@ return of all episodes. Sequential is one process that infers, then waits for an
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ LATENCY_TICKS = {1: 0.1, 7: 2.0, 29: 27.0, 98: float(LARGEST_TICKS)}
 """Ticks of an inference by width: 1.4, 33 and 453 ms in bfloat16 on one core, and see
 `LARGEST_TICKS`."""
 DEMONSTRATED_UPDATES = 16_000
+UPDATES_OF_A_TICK = 1600
+"""Updates on the demonstration in a tick of virtual time, which accepts no shorter ones."""
 PLAYED_MINUTES = {"battles": 30.0, "catches": 30.0, TETRIS: 120.0}
 QUICK_MINUTES = 0.5
 MEASURES = {
@@ -109,7 +112,7 @@ def run(
 def _tetris(
     common: list[str], folder: Path, minutes: float, updates: int
 ) -> dict[str, Any]:
-    """Learn from the demonstration first, in the virtual time of a single tick, then play."""
+    """Learn from the demonstration first, in the virtual time of a few ticks, then play."""
     kwargs = _kwargs(start=_kept("starts", TETRIS), roms=_kept("roms"))
     config = load_config(None, [
         *common, "env.id=rtagent/Tetris-v0", f"env.kwargs={kwargs}",
@@ -120,8 +123,9 @@ def _tetris(
         "learning": config.learning.model_copy(update={"updates_per_tick": 0.0}),
     })
     learned = folder / "shown"
+    seconds, update_s = shown_for(updates)
     before = rtagent.virtual.run(
-        shown, seconds=2.0 * TICK_S, update_s=TICK_S / updates, checkpoint_dir=learned
+        shown, seconds=seconds, update_s=update_s, checkpoint_dir=learned
     )
     played = rtagent.virtual.run(
         config, seconds=60.0 * minutes, update_s=UPDATE_S, policy=newest(learned)
@@ -133,6 +137,12 @@ def _tetris(
         "updates_before_play": before.updates,
         "inaction_percent": 100.0 * figures["inaction_fraction"],
     }
+
+
+def shown_for(updates: int) -> tuple[float, float]:
+    """Seconds of a run in virtual time that makes so many updates, and of each of them."""
+    ticks = math.ceil(updates / UPDATES_OF_A_TICK)
+    return (1 + ticks) * TICK_S, ticks * TICK_S / updates
 
 
 def _kept(*parts: str) -> Path:

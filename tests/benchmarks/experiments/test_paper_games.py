@@ -11,11 +11,13 @@ import pytest
 from matplotlib import pyplot
 
 import benchmarks.worlds.encounters
+from benchmarks.comparison import TICK_S
 from benchmarks.experiments import paper_games
 from benchmarks.results import Results
 from rtagent.env.gameboy.paper_games import PaperGame
 from rtagent.errors import UserError
 from rtagent.storage.demonstration_file import DemonstrationWriter
+from rtagent.virtual.simulation import SHORTEST_S
 from tests.cartridges import BEGIN, import_stand_ins
 
 BUTTONS = ["NOOP", "A", "B", "LEFT", "UP", "RIGHT"]
@@ -106,6 +108,14 @@ def test_tetris_is_learned_from_the_demonstration_before_it_is_played(state_dir:
     assert found["updates_before_play"] >= 5
     assert found["updates"] >= 1
     assert found["inaction_percent"] > 20.0
+
+
+def test_no_update_on_the_demonstration_is_too_short_for_virtual_time() -> None:
+    for updates in (5, paper_games.DEMONSTRATED_UPDATES):
+        seconds, update_s = paper_games.shown_for(updates)
+        assert update_s >= SHORTEST_S
+        # Nothing passes after the last tick.
+        assert (seconds - TICK_S) / update_s == pytest.approx(updates)
 
 
 def test_what_was_not_imported_is_named(
