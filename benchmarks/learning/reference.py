@@ -35,6 +35,7 @@ from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
 from rtagent.learning.algorithms.actor_critic import TARGET_TAU
 
 OVER_EPISODES = 20
@@ -98,7 +99,13 @@ class World:
 def outcome(
     returns: list[float], lengths: list[int], seconds: float, solved: float
 ) -> Outcome:
-    """The outcome of one run, from its episodes in their order."""
+    """The outcome of one run, from its episodes in their order.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not returns:
+        raise UserError("no episode ended: play for longer (--steps)")
     # A mean over fewer episodes does not count as solved.
     padded = np.concatenate([np.full(OVER_EPISODES - 1, -np.inf), returns])
     windows = np.lib.stride_tricks.sliding_window_view(padded, OVER_EPISODES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.learning.reference import OVER_EPISODES, outcome
+from rtagent.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,8 @@ def test_solved_is_a_mean_over_enough_episodes(
     found = outcome(returns, [3] * len(returns), 1.0, 5.0)
     assert found.solved_at == solved_at
     assert found.final == sum(returns[-OVER_EPISODES:]) / len(returns[-OVER_EPISODES:])
+
+
+def test_a_run_without_an_episode_is_refused() -> None:
+    with pytest.raises(UserError, match="no episode ended: play for longer"):
+        outcome([], [], 1.0, 5.0)
