@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ from rtagent.cli.output import print_json
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
+from rtagent.errors import UserError
 from rtagent.telemetry.learning_curve import moving_mean
 
 LAST_EPISODES = 20
 LEAST_P = 0.05
 LEAST_SEEDS = 4
 """With fewer seeds a side, no difference is so large that the permutation test would find it."""
+MOST_SPLITS = 200_000
+"""Where there are more splits of the seeds, as with 11 seeds a side, so many are drawn."""
 LEARNERS: dict[str, Callable[[nn.Module, LearningConfig], Update]] = {
     "naive": NaiveUpdate,
     "ours": DaemonUpdate,
@@ -73,7 +77,11 @@ class Curves:
 
 
 def learn(game: Game, seeds: int, ticks: int) -> Curves:
-    """Play every seed with both sides."""
+    """Play every seed with both sides.
+
+    Raises:
+        UserError: no episode ended.
+    """
     curves, clock = Curves(), MonotonicClock()
     for seed in range(seeds):
         config = load_config(None, [*game.settings, f"run.seed={seed}"], {})
@@ -81,6 +89,8 @@ def learn(game: Game, seeds: int, ticks: int) -> Curves:
             began = clock.now()
             run = Offline(config, game.delay, game.updates_per_tick, learner=LEARNERS[side])
             run.run(ticks, 0, clock)
+            if not run.returns:
+                raise UserError(f"no episode ended within {ticks} ticks: play for longer (--ticks)")
             curves.returns[side].append(run.returns)
             curves.lengths[side].append(run.lengths)
             print(
@@ -99,10 +109,17 @@ def interval(finals: npt.NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 def permutation_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    """Share of all splits of the seeds whose means are as far apart as those of the true split."""
+    """Share of all splits of the seeds whose means are as far apart as those of the true split.
+
+    Of many splits some are drawn, and the true one is among them.
+    """
     everything = np.concatenate([one, other])
-    splits = np.array(list(combinations(range(len(everything)), len(one))))
-    sums = everything[splits].sum(axis=1)
+    if comb(len(everything), len(one)) <= MOST_SPLITS:
+        splits = np.array(list(combinations(range(len(everything)), len(one))))
+        sums = everything[splits].sum(axis=1)
+    else:
+        drawn = np.random.default_rng(0).permuted(np.tile(everything, (MOST_SPLITS, 1)), axis=1)
+        sums = np.append(one.sum(), drawn[:, : len(one)].sum(axis=1))
     gaps = np.abs(sums / len(one) - (everything.sum() - sums) / len(other))
     return float(np.mean(gaps >= abs(one.mean() - other.mean()) - 1e-9))
 
