@@ -45,6 +45,7 @@ Calls = Mapping[str, Callable[[], Any]]
 CarryOut = Callable[[Calls, int], Iterator[tuple[str, Any]]]
 
 KEPT = "results.json"
+TABLES = ("results.csv", "intervals.csv", "curves.csv")
 VIRTUAL = "virtual"
 CHECKOUT = Path(rtagent.__file__).parents[1]
 CODE = ("rtagent", "benchmarks", "service", "examples")
@@ -280,8 +281,10 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         "began": _now(), "ended": None, "trials": [],
     }
     if options.anew:
-        # Else what is interrupted before its first trial ends would go on with the old ones.
-        path.unlink(missing_ok=True)
+        # Else what is interrupted before its first trial ends would go on with the old ones, and
+        # what is interrupted later would leave their tables and picture beside the new trials.
+        for name in (KEPT, *TABLES, _picture(options)):
+            (options.out / name).unlink(missing_ok=True)
     if not path.exists():
         options.out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=options.out):
@@ -318,13 +321,11 @@ def _present(experiment: Experiment, options: Options, record: Mapping[str, Any]
     from matplotlib.figure import Figure
 
     results = Results(record["trials"])
-    tables = {
-        "results": results.table(), "intervals": results.intervals(), "curves": results.curves()
-    }
-    for name, rows in tables.items():
-        if name == "curves" and not rows:
+    tables = results.table(), results.intervals(), results.curves()
+    for name, rows in zip(TABLES, tables, strict=True):
+        if name == "curves.csv" and not rows:
             continue
-        with (options.out / f"{name}.csv").open("w", newline="") as file:
+        with (options.out / name).open("w", newline="") as file:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
@@ -335,7 +336,11 @@ def _present(experiment: Experiment, options: Options, record: Mapping[str, Any]
     if lacks:
         # The layout makes room for it, as it does not for other texts.
         figure.supxlabel("; ".join(lacks), x=0.01, ha="left", color="red", fontsize=8)
-    figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
+    figure.savefig(options.out / _picture(options), dpi=100, metadata={"Software": None})
+
+
+def _picture(options: Options) -> str:
+    return f"{options.name}.png"
 
 
 def machine() -> dict[str, Any]:

@@ -210,6 +210,14 @@ def test_begun_anew_nothing_old_goes_on_even_if_nothing_new_is_finished(options:
     assert sum(rest.waves) == 2
 
 
+def test_begun_anew_no_old_table_or_picture_stands_beside_new_trials(options: Options) -> None:
+    perform(experiment_of(1), options, InThisProcess())
+    (options.out / "notes.txt").touch()
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(5), replace(options, anew=True), InThisProcess(most=1))
+    assert {each.name for each in options.out.iterdir()} == {"results.json", "notes.txt"}
+
+
 def test_the_code_may_not_change_within_an_experiment_and_the_results_may(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
