@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from rtagent.virtual import VirtualRun
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+LOOK_S = 10.0
+"""Seconds between two looks at the episodes: the record keeps 1,024, and a pole that falls at once
+makes more of them in a minute."""
 LAST_EPISODES = 20
 LAST_PART = 1.0 / 3.0
 OFFLINE: dict[str, Callable[[np.random.Generator, int], int]] = {
@@ -45,15 +48,19 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
     """
     episodes: list[tuple[float, float]] = []
     seen = 0
-    every_s, begins, ends = (60.0, label, "\n") if label else (10.0, "\r", "")
+    every_s, begins, ends = (60.0, label, "\n") if label else (LOOK_S, "\r", "")
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
         start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
+        due = start + every_s
         while time.monotonic() < end:
-            time.sleep(min(every_s, max(0.0, end - time.monotonic())))
+            time.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
             world = runtime.world
             recent, seen = world.metrics.environment.episodes.since(seen)
             episodes += timed(recent, world)
+            if time.monotonic() < min(due, end):
+                continue
+            due += every_s
             learning = runtime.stats()["learning"]
             print(
                 f"{begins}{(time.monotonic() - start) / 60:5.1f} min  "

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import rtagent
+from benchmarks import learning_runs
 from benchmarks.learning_runs import learn, timed
+from rtagent.memory.process_metrics import EPISODES as KEPT
 from tests.conftest import make_blueprint
 from tests.rows import private_rings, write_row
 
@@ -74,3 +76,30 @@ def test_progress_is_told_of_a_policy_that_draws_its_actions(
     found = learn(rtagent.Config(), 1e-4, "seed 0: ")
     assert (found["updates"], found["decisions"]) == (3, 7)
     assert "3 updates  epsilon unknown" in capsys.readouterr().err
+
+
+def test_no_episode_is_lost_between_two_lines_of_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A policy that has collapsed makes more episodes in a minute than the record keeps."""
+    now, an_s = [0.0], 20
+
+    def since(seen: int) -> tuple[Any, int]:
+        count = int(now[0] * an_s)
+        return np.repeat(EPISODES[:1], count - max(seen, count - KEPT)), count
+
+    class Busy(StandIn):
+        def __init__(self, config: rtagent.Config) -> None:
+            super().__init__(config)
+            self.world.metrics.environment.episodes.since = since
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(rtagent, "Runtime", Busy)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(learning_runs, "time", clock)
+    found = learn(rtagent.Config(), 2.5, "seed 0: ")
+    assert len(found["episodes"]) == 150 * an_s
+    told = [line.split(" min")[0][-3:] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["1.0", "2.0", "2.5"]
