@@ -22,6 +22,7 @@ of frames more often than a picture with four channels.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -50,7 +51,10 @@ values would become one level."""
 LONGEST_VECTOR = 65_536
 """Larger spaces are not flattened: they hold pictures of an unknown kind."""
 
-_COMPOSED = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_FLATTENED = (
+    gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.Discrete, gym.spaces.MultiDiscrete,
+    gym.spaces.MultiBinary,
+)
 
 
 class EnvironmentFault(RuntimeError):
@@ -124,8 +128,6 @@ def observer_for(
         raise UserError(
             f"env.observation_key = {key}: observations are {_shown(space)}, no Dict; leave it auto"
         )
-    if isinstance(space, gym.spaces.Discrete) and space.n <= LONGEST_VECTOR:
-        return OneHotObserver(int(space.n), int(space.start))
     if isinstance(space, gym.spaces.Box):
         layout = _layout(space)
         if layout is not None and grayscale and layout.colours and layout.side < SMALLEST_SIDE:
@@ -139,7 +141,7 @@ def observer_for(
             return PictureObserver(layout, size if grayscale else (*size, 3))
         if len(space.shape) <= 2:
             return VectorObserver(space.shape, 1 / (_white(space) or 1.0))
-    elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
+    elif isinstance(space, _FLATTENED) and _length(space) <= LONGEST_VECTOR:
         return FlattenedObserver(space)
     raise _refusal(space)
 
@@ -271,33 +273,15 @@ class VectorObserver(Observer):
         return _finite(values.astype(np.float32).reshape(self.shape) * self._scale)
 
 
-class OneHotObserver(Observer):
-    """States `start` to `start + count - 1`, one-hot."""
-
-    def __init__(self, count: int, start: int) -> None:
-        self._start, self.shape = start, (count,)
-
-    def _frame(self, observation: Any) -> NDArray[np.float32]:
-        index, (count,) = int(observation) - self._start, self.shape
-        if not 0 <= index < count:
-            raise EnvironmentFault(
-                f"the environment is in state {observation}, its space promises {self._start} "
-                f"to {self._start + count - 1}"
-            )
-        vector = np.zeros(count, np.float32)
-        vector[index] = 1.0
-        return vector
-
-
 class FlattenedObserver(Observer):
-    """Composed observations as one vector, in Gymnasium's order: Dict entries sorted by name."""
+    """Choices, one-hot, and composed observations as one vector, in Gymnasium's order: Dict entries
+    sorted by name."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space, self.shape = space, (gym.spaces.flatdim(space),)
 
     def _frame(self, observation: Any) -> NDArray[np.float32]:
-        _check_choices(self._space, observation)
-        values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
+        values = np.concatenate([*_parts(self._space, observation)])
         if values.shape != self.shape:
             raise EnvironmentFault(
                 f"the environment gave {values.size} numbers, its space promises {self.shape[0]}"
@@ -372,23 +356,42 @@ def _length(space: gym.Space[Any]) -> float:
         return math.inf
 
 
-def _check_choices(space: gym.Space[Any], observation: Any) -> None:
-    """Raise a ValueError for choices out of range, or of another number than the space's.
+def _parts(space: gym.Space[Any], observation: Any) -> Iterator[NDArray[np.float32]]:
+    """The parts of an observation, flattened; raises a ValueError for one that is not of its space.
 
-    Gymnasium would set a wrong bit, or too many.
+    Gymnasium would set a wrong bit, or too many, take the numbers of one entry for those of the
+    next, and make whole numbers of a NaN, of fractions and of what the type does not hold.
     """
     if isinstance(space, gym.spaces.Dict):
         for key, entry in space.spaces.items():
-            _check_choices(entry, observation[key])
+            yield from _parts(entry, observation[key])
     elif isinstance(space, gym.spaces.Tuple):
         for entry, part in zip(space.spaces, observation, strict=True):
-            _check_choices(entry, part)
+            yield from _parts(entry, part)
     elif isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
-        count = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
-        choices = np.asarray(observation)
-        indices = choices - space.start
-        if choices.size != np.size(count) or not ((indices >= 0) & (indices < count)).all():
+        yield _one_hot(space, np.asarray(observation))
+    elif isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+        values = np.asarray(observation)
+        switches = isinstance(space, gym.spaces.MultiBinary)
+        if values.shape != space.shape or (switches and not np.isin(values, (0, 1)).all()):
             raise ValueError(f"{observation} is not in {_shown(space)}")
+        yield values.astype(np.float32).ravel()
+    else:
+        yield np.asarray(gym.spaces.flatten(space, observation), np.float32)
+
+
+def _one_hot(
+    space: gym.spaces.Discrete | gym.spaces.MultiDiscrete, choices: NDArray[Any]
+) -> NDArray[np.float32]:
+    """The options chosen, each one-hot; raises a ValueError if there are no such."""
+    counts = np.ravel(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec)
+    indices = np.ravel(choices - space.start)
+    possible = (indices >= 0) & (indices < counts) & (indices == np.floor(indices))
+    if choices.size != counts.size or not possible.all():
+        raise ValueError(f"{choices} is not in {_shown(space)}")
+    vector = np.zeros(counts.sum(), np.float32)
+    vector[np.cumsum(counts) - counts + indices.astype(int)] = 1.0
+    return vector
 
 
 def _finite(vector: NDArray[np.float32]) -> NDArray[np.float32]:

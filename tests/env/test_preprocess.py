@@ -9,6 +9,7 @@ from rtagent.env.preprocess import (
     LONGEST_VECTOR,
     SIDE,
     EnvironmentFault,
+    NotFinite,
     observer_for,
     sight,
     to_grey,
@@ -156,14 +157,39 @@ def test_more_states_than_a_vector_may_have_numbers_are_refused():
         (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (-1, 0)),
         (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (0, 2)),
         (gym.spaces.Dict(a=gym.spaces.Tuple([gym.spaces.Discrete(3, start=2)])), {"a": (1,)}),
+        (gym.spaces.Discrete(3), 1.7),
+        (gym.spaces.Tuple([gym.spaces.Discrete(3)]), (1.5,)),
+        (gym.spaces.MultiBinary(3), np.array([0, 2, 1])),
+        (gym.spaces.MultiBinary(3), np.array([0.0, 0.5, 1.0])),
     ],
 )
-def test_a_choice_that_a_composed_space_does_not_have_is_a_fault(space, observation):
+def test_a_choice_that_a_space_does_not_have_is_a_fault(space, observation):
     observe = observer_for(space)
     for _ in range(20):
         assert set(observe(space.sample())) <= {0.0, 1.0}
     with pytest.raises(EnvironmentFault, match="not of its space"):
         observe(observation)
+
+
+def whole(size, high=255, dtype=np.uint8):
+    return gym.spaces.Box(0, high, (size,), dtype)
+
+
+def test_entries_keep_their_numbers_whatever_type_their_space_has() -> None:
+    observe = observer_for(gym.spaces.Dict(a=whole(2), b=whole(1, 9, np.int32)))
+    assert observe({"a": np.array([300, 4]), "b": np.array([0.75])}).tolist() == [300, 4, 0.75]
+
+
+def test_a_nan_in_an_entry_of_whole_numbers_is_noticed() -> None:
+    observe = observer_for(gym.spaces.Dict(a=whole(2, 9, np.int32)))
+    with pytest.raises(NotFinite):
+        observe({"a": np.array([1.0, np.nan])})
+
+
+def test_the_numbers_of_an_entry_are_not_taken_for_those_of_the_next() -> None:
+    observe = observer_for(gym.spaces.Dict(a=whole(2), b=whole(2)))
+    with pytest.raises(EnvironmentFault, match="not of its space"):
+        observe({"a": np.zeros(1, np.uint8), "b": np.zeros(3, np.uint8)})
 
 
 BOX = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
