@@ -46,7 +46,9 @@ class Film:
         if self._writer is None:
             height, width = large.shape[:2]
             kind = cv2.VideoWriter.fourcc(*"mp4v")
-            self._writer = cv2.VideoWriter(str(self._path), kind, self._rate_hz, (width, height))
+            # A unit of time of MPEG-4 is 1/65535 s or longer: 66.667 Hz would need 1/66667 s.
+            rate = float(f"{self._rate_hz:.4g}")
+            self._writer = cv2.VideoWriter(str(self._path), kind, rate, (width, height))
             if not self._writer.isOpened():
                 raise UserError(f"--video {self._path}: cannot be written")
         self._writer.write(cv2.cvtColor(large, code))

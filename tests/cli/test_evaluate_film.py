@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from rtagent.cli.evaluate_film import Film
+
+
+@pytest.mark.parametrize("rate_hz", [0.5, 59.7275, 1000 / 15, 1000.0])
+def test_a_film_has_a_picture_for_each_tick_at_any_rate(tmp_path: Path, rate_hz: float) -> None:
+    path = tmp_path / "play.mp4"
+    with Film(path, rate_hz) as film:
+        for level in range(3):
+            film(np.full((101, 103, 3), level, np.uint8))
+    file = cv2.VideoCapture(str(path))
+    assert file.get(cv2.CAP_PROP_FPS) == pytest.approx(rate_hz, rel=1e-3)
+    assert [file.read()[0] for _ in range(4)] == [True, True, True, False]
