@@ -165,7 +165,7 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
     Raises:
         UserError: one line that says why it cannot be played.
     """
-    kwargs = {"render_mode": "rgb_array", **config.kwargs}
+    kwargs = dict(config.kwargs)
     if demonstrates and config.id == "gameboy" and not kwargs.get("rewards"):
         raise UserError(
             "a demonstration has rewards: give a reward file, --set env.kwargs.rewards=FILE.toml"
@@ -175,7 +175,7 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
     config = config.model_copy(update={"kwargs": kwargs})
     token = FREE_PLAY.set(True)
     try:
-        env = make(config)
+        env = _made(config)
     finally:
         FREE_PLAY.reset(token)
     try:
@@ -184,3 +184,15 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
         env.close()
         name = f"env.id = {config.id}: "
         raise UserError(name + str(error).removeprefix(name)) from None
+
+
+def _made(config: EnvConfig) -> gym.Env[Any, Any]:
+    """The environment; it renders, if it has a `render_mode`."""
+    if "render_mode" not in config.kwargs:
+        kwargs = {**config.kwargs, "render_mode": "rgb_array"}
+        try:
+            return make(config.model_copy(update={"kwargs": kwargs}))
+        except UserError as error:
+            if "render_mode" not in str(error):
+                raise
+    return make(config)

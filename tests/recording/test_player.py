@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -235,6 +235,23 @@ def test_a_user_may_tell_and_show_nothing() -> None:
 def test_what_a_users_step_raises_is_one_line() -> None:
     with pad(broken=True) as player, pytest.raises(UserError, match=r"RuntimeError: no power"):
         player.step(1)
+
+
+class PlainPad(Pad):
+    metadata: ClassVar[dict[str, Any]] = {"render_fps": 20}
+
+    def __init__(self) -> None:
+        super().__init__(seen=(84, 84, 1))
+
+
+gym.register("PlainPad-v0", entry_point=PlainPad)
+
+
+@pytest.mark.parametrize("name", [f"{__name__}:PlainPad", "PlainPad-v0"])
+def test_a_users_environment_need_not_know_of_a_render_mode(name: str) -> None:
+    player = open_player(EnvConfig(id=name), 1, demonstrates=True)
+    assert player.screen().shape == (84, 84, 3)
+    player.close()
 
 
 @pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1"])
