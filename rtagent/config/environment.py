@@ -55,9 +55,9 @@ class EnvConfig(Section):
 
     @field_validator("kwargs")
     @classmethod
-    def _check_finite(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
-        # `allow_inf_nan` does not reach into Any. The run's record and its checkpoints are JSON, in
-        # which such a number would be null: what reads them would build another world.
+    def _check_kept(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
+        # The run's record and its checkpoints are JSON, in which such a number would be null, and a
+        # date a text: what reads them would build another world.
         left: list[tuple[str, Any]] = list(kwargs.items())
         while left:
             name, value = left.pop()
@@ -70,4 +70,9 @@ class EnvConfig(Section):
                 left += [(f"{name}.{key}", each) for key, each in value.items()]
             elif isinstance(value, list | tuple):
                 left += [(name, each) for each in value]
+            elif not isinstance(value, str | int | float | None):
+                raise ValueError(
+                    f"{name} is of type {type(value).__name__}, which the record of a run cannot "
+                    "hold; give a text, a number, true or false, or a list or table of these"
+                )
         return kwargs

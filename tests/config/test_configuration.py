@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -107,6 +109,19 @@ def test_what_json_cannot_hold_is_refused_in_arguments_of_the_environment(
     assert message.startswith(f"env.kwargs: {named}, which")
     assert "1e308" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(("given", "named"), [
+    ({"since": date(2030, 1, 2)}, "since is of type date"),
+    ({"a": [{"at": time(7)}]}, "a.at is of type time"),
+    ({"size": np.int64(3)}, "size is of type int64"),
+    ({"names": {"x"}}, "names is of type set"),
+])
+def test_what_json_would_change_is_refused_in_arguments_of_the_environment(
+    given: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UserError, match=f"^env.kwargs: {named}, which .*; give a text, a number"):
+        load_config({"env": {"kwargs": given}}, environ={})
 
 
 def test_a_cluster_s_section_may_be_complete() -> None:
