@@ -14,6 +14,7 @@ import httpx
 from rtagent import __version__
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
+from rtagent.files.regular_file import open_regular
 from rtagent.supervisor.state_dir import NOTE, check_trusted, is_held, read_private
 
 TIMEOUT_S = 40.0
@@ -121,6 +122,7 @@ def _trusting(certificate: str) -> ssl.SSLContext:
     # The chain need not end at an authority: it is this very certificate that counts.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
+        open_regular(Path(certificate)).close()
         context.load_verify_locations(certificate)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

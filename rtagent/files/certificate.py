@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 from rtagent.errors import UserError
+from rtagent.files.regular_file import open_regular
 
 
 def tls_context(
@@ -35,8 +36,7 @@ def tls_context(
     key = private_key or certificate
     for name, path in zip(names, (certificate, key), strict=True):
         try:
-            with path.open("rb"):
-                pass
+            open_regular(path).close()
         except OSError as error:
             raise UserError(f"{name}: cannot read {path}: {error.strerror}") from None
     try:

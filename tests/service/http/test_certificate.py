@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import subprocess
@@ -102,6 +103,10 @@ def test_our_commands_trust_the_daemon_s_own_certificate_and_no_other(
         Daemon(url, TOKEN, certificate=str(other.certificate)).get("/v1/status")
     with pytest.raises(UserError, match="cannot read the daemon's certificate"):
         Daemon(url, TOKEN, certificate=str(tmp_path / "gone.pem"))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="cannot read the daemon's certificate .*: not a regular"):
+        Daemon(url, TOKEN, certificate=str(pipe))
 
 
 def test_a_certificate_that_cannot_be_used_is_refused_at_start(
@@ -120,10 +125,14 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_start(
          "-out", str(encrypted)], check=True, capture_output=True,
     )
     other = make_certificate(tmp_path, "other.example")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for pem, key, reason in (
         (None, certificate.key, "needs service.certificate"),
         (tmp_path / "gone", certificate.key, "service.certificate: cannot read"),
         (certificate.certificate, tmp_path / "gone", "service.private_key: cannot read"),
+        (pipe, certificate.key, "service.certificate: cannot read .*: not a regular file"),
+        (certificate.certificate, pipe, "service.private_key: cannot read .*: not a regular file"),
         (garbage, certificate.key, "cannot be used"),
         (certificate.certificate, garbage, "cannot be used"),
         (certificate.certificate, None, "cannot be used"),
