@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import sleep
@@ -26,6 +27,8 @@ POLL_S = 1.0
 PAGE = 100
 LONGEST = 200
 """Characters of an event's details; `--json` shows all of them."""
+_KIND = re.compile(r"[a-z0-9_-]{1,40}")
+"""What the service takes."""
 _COMMON = ("id", "at", "uptime_s", "kind", "source", "level")
 _LINE = "{:<20}  {:<22}  {:<14}  {}"
 _STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
@@ -46,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what happened, the newest at the bottom."""
     check_between("limit", args.limit, 1, MOST)
+    for kind in args.kinds:
+        if not _KIND.fullmatch(kind):
+            raise UserError(f"--kind {kind}: expected small letters, digits, hyphen, underscore")
     daemon = find_daemon(args.state_dir)
     run_id = _run_id(daemon)
     events = _ask(daemon, args.limit, args.kinds)[::-1]

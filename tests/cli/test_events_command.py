@@ -117,9 +117,10 @@ def test_where_nothing_is_of_a_kind_those_that_there_are_are_named(
 
 @pytest.mark.usefixtures("service")
 @pytest.mark.parametrize(("options", "named"), [
-    (("--kind", "Set"), 'kind.0 = "Set"'),
-    (("--kind", ""), "kind.0"),
-    (("--follow", "--kind", "a b"), "kind.0"),
+    (("--kind", "Set"), "--kind Set: expected small letters"),
+    (("--kind", ""), "--kind : expected small letters"),
+    (("--follow", "--kind", "a b"), "--kind a b: expected small letters"),
+    (("--kind", "\udcff"), "--kind  : expected small letters"),
 ])
 def test_what_the_daemon_refuses_is_one_line(
     refused: Refused, options: tuple[str, ...], named: str
