@@ -115,14 +115,13 @@ def test_where_nothing_is_of_a_kind_those_that_there_are_are_named(
     )
 
 
-@pytest.mark.usefixtures("service")
 @pytest.mark.parametrize(("options", "named"), [
     (("--kind", "Set"), "--kind Set: expected small letters"),
     (("--kind", ""), "--kind : expected small letters"),
     (("--follow", "--kind", "a b"), "--kind a b: expected small letters"),
     (("--kind", "\udcff"), "--kind  : expected small letters"),
 ])
-def test_what_the_daemon_refuses_is_one_line(
+def test_what_is_no_name_of_a_kind_is_refused_in_one_line(
     refused: Refused, options: tuple[str, ...], named: str
 ) -> None:
     assert named in refused("events", *options)
