@@ -25,6 +25,7 @@ from rtagent.cli.evaluate_film import Film
 from rtagent.cli.options import add_json_option, check_between, check_written
 from rtagent.cli.output import (
     known,
+    known_reward,
     own_stdout,
     percent,
     plain_table,
@@ -230,10 +231,11 @@ def _print(result: dict[str, Any], video: Path | None) -> None:
         "episodes": f"{result['episodes']}, {result['mean_ticks']:.0f} ticks on the mean"
         + (f"; {cut} did not end, and {'was' if cut == 1 else 'were'} cut after "
            f"{LONGEST_EPISODE_S:.0f} s" if cut else ""),
-        "mean return": f"{result['mean_return']:.2f}, standard error "
-        f"{known(result['standard_error'], '{:.2f}')}",
-        "median, least, best": f"{result['median_return']:.2f}, {result['least_return']:.2f}, "
-        f"{result['best_return']:.2f}",
+        "mean return": f"{known_reward(result['mean_return'])}, standard error "
+        f"{known_reward(result['standard_error'])}",
+        "median, least, best": ", ".join(
+            known_reward(result[f"{name}_return"]) for name in ("median", "least", "best")
+        ),
     }
     if "inaction_fraction" in result:
         rows["inaction"] = percent(result["inaction_fraction"])

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rtagent.logs.printable import printable
+from rtagent.telemetry.rewards import reward_text
 from rtagent.telemetry.shares import rounded_share
 
 T = TypeVar("T")
@@ -38,6 +39,12 @@ def known(value: object, form: str = "{}") -> str:
 def percent(share: float | None) -> str:
     """A share, or "unknown" as in `known`."""
     return known(share if share is None else rounded_share(share), "{:.2%}")
+
+
+def known_reward(value: float | None) -> str:
+    """A sum of rewards, or "unknown" as in `known`."""
+    text = known(value)
+    return text if value is None or text == UNKNOWN else reward_text(value)
 
 
 def rounded(value: float | None, digits: int) -> str:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rtagent.cli.options import make_empty, option
 from rtagent.cli.output import (
     known,
+    known_reward,
     own_stdout,
     percent,
     plain_table,
@@ -147,7 +148,7 @@ def _print(shown: dict[str, Any]) -> None:
             f"{delay}: {percent(count / delays)}" for delay, count in shown["delay_ticks"].items()
         ) or "none",
         "episodes": str(shown["episodes"]),
-        "mean return": known(shown["mean_return"], "{:.2f}"),
+        "mean return": known_reward(shown["mean_return"]),
         "updates": str(shown["updates"]),
     }
     processes, learners = shown["processes"], shown["learners"]

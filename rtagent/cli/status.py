@@ -8,7 +8,16 @@ from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option
-from rtagent.cli.output import UNKNOWN, known, milliseconds, percent, plain_table, report, stdout
+from rtagent.cli.output import (
+    UNKNOWN,
+    known,
+    known_reward,
+    milliseconds,
+    percent,
+    plain_table,
+    report,
+    stdout,
+)
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.declaration import from_json
@@ -109,8 +118,8 @@ def _figure_rows(
          f"staleness {known(learning.staleness.mean, '{:.2f} updates')}, "
          f"batch size {known(learning.batch_size)}{' (paused)' if learning.paused else ''}"),
         ("episodes", f"{known(episodes.count)}, "
-         f"last return {known(episodes.last_return, '{:.1f}')}, "
-         f"mean of the last 100: {known(episodes.mean_return_100, '{:.1f}')}"),
+         f"last return {known_reward(episodes.last_return)}, "
+         f"mean of the last 100: {known_reward(episodes.mean_return_100)}"),
         *_deadline_rows(stats.r3),
         *([] if stats.cluster is None else [("cluster", in_a_line(stats.cluster))]),
     ]

@@ -22,6 +22,7 @@ from rtagent.cli.options import (
 )
 from rtagent.cli.output import (
     known,
+    known_reward,
     own_stdout,
     percent,
     plain_table,
@@ -209,7 +210,7 @@ def live_figures(stats: Mapping[str, Any]) -> str:
     learning, r3 = stats["learning"], stats["r3"]
     parts = [
         f"{known(learning['updates_per_s'], '{:.1f}')} updates/s",
-        f"return {known(stats['episodes']['mean_return_100'], '{:.1f}')}",
+        f"return {known_reward(stats['episodes']['mean_return_100'])}",
         f"inaction {percent(stats['actions']['inaction_fraction_60s'])}",
         f"batch {known(learning['batch_size'])}",
     ]
@@ -313,8 +314,8 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
         "updates": updates_line(summary),
         "episodes": f"{summary['episodes']}",
-        f"mean return of the last {LAST_EPISODES}": known(summary[last], "{:.2f}"),
-        f"best return{of_kept}": known(summary["best_return"], "{:.2f}"),
+        f"mean return of the last {LAST_EPISODES}": known_reward(summary[last]),
+        f"best return{of_kept}": known_reward(summary["best_return"]),
         "inaction": percent(summary["inaction_fraction"]),
     }
     if horizons["met"] is not None:

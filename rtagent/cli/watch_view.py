@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rtagent.cli.events import details_of
-from rtagent.cli.output import UNKNOWN, known, milliseconds
+from rtagent.cli.output import UNKNOWN, known, known_reward, milliseconds
 from rtagent.cli.watch_lanes import lane, ruler
 from rtagent.logs.printable import printable
 from rtagent.telemetry.cluster import in_a_line
@@ -155,8 +155,8 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
         *([] if stats.cluster is None else [("cluster", [printable(in_a_line(stats.cluster))])]),
         ("episodes", [
             known(episodes.count, "{:,}"),
-            f"last {known(episodes.last_return, '{:.1f}')}",
-            f"mean of 100: {known(episodes.mean_return_100, '{:.1f}')}",
+            f"last {known_reward(episodes.last_return)}",
+            f"mean of 100: {known_reward(episodes.mean_return_100)}",
             sparkline(snapshot.returns, 30),
         ]),
     ]

@@ -13,6 +13,7 @@ from typing import Any
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
+from rtagent.telemetry.rewards import reward_text
 from rtagent.telemetry.shares import rounded_share
 
 IN_TIME = 0.01
@@ -100,7 +101,7 @@ def lateness(stats: Stats) -> Verdict:
 def learning(stats: Stats) -> Verdict:
     """Is it learning? A trend is named only if `rtagent.telemetry.trend` finds one."""
     value, rate = stats.episodes.mean_return_100, stats.learning.updates_per_s
-    returned = "no episode has ended yet" if value is None else f"return {_amount(value)}"
+    returned = "no episode has ended yet" if value is None else f"return {reward_text(value)}"
     if not stats.learning.processes:
         return Verdict("none", "Not learning", f"There is no learner; {returned}")
     if stats.learning.paused:
@@ -125,18 +126,18 @@ def learning(stats: Stats) -> Verdict:
     direction, episodes = stats.episodes.trend.direction, stats.episodes.count
     if direction is None:
         return Verdict(
-            "none", f"Learning: return {_amount(value)}",
+            "none", f"Learning: return {reward_text(value)}",
             f"Too few episodes for a trend: {_count(episodes)}; {pace}",
         )
     seen = stats.episodes.trend.episodes
     if direction == "steady":
         told = f"No significant trend in the last {seen} episodes"
-        return Verdict("none", f"Learning: return {_amount(value)}", f"{told}; {pace}")
+        return Verdict("none", f"Learning: return {reward_text(value)}", f"{told}; {pace}")
     change = stats.episodes.trend.change or 0.0
     return Verdict(
         "good" if direction == "rising" else "watch",
-        f"Learning: return {_amount(value)} and {direction}",
-        f"{_amount(change, '+')} from the older to the newer half of the last {seen} episodes; "
+        f"Learning: return {reward_text(value)} and {direction}",
+        f"{reward_text(change, '+')} from the older to the newer half of the last {seen} episodes; "
         f"{pace}",
     )
 
@@ -310,12 +311,6 @@ def _percent(share: float) -> str:
     percent = 100.0 * rounded_share(share)
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"
-
-
-def _amount(reward: float, sign: str = "") -> str:
-    """Two places; of less, two digits: a small return must not read as nothing."""
-    form = ".2f" if reward == 0.0 or abs(reward) >= 0.1 else ".2g"
-    return f"{reward:{sign}{form}}"
 
 
 def _ms(value: float) -> str:

@@ -9,6 +9,7 @@ const fixed = (digits) => {
   });
   return (value) => format.format(value);
 };
+const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 }).format;
 
 // Keeps a number and its unit on one line.
 const SPACE = "\u00a0";
@@ -24,6 +25,8 @@ const FORMATS = {
     const size = Math.abs(value);
     return value !== 0 && (size < 1e-3 || size >= 1e9) ? value.toExponential(2) : fixed(4)(value);
   },
+  // A small return must not read as nothing, nor a zero have a sign: as in the verdicts.
+  reward: (value) => (value === 0 || Math.abs(value) >= 0.1 ? fixed(2)(value + 0) : small(value)),
   // Nearly nothing must not read as nothing, nor nearly all as all: as in the verdicts.
   percent: (value) => {
     const part = 100 * (value > 0 && value < 1 ? Math.min(0.9999, Math.max(0.0001, value)) : value);

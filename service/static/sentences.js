@@ -61,7 +61,7 @@ const SENTENCES = {
   horizon: (e) => `Training horizon ${plain(e.horizon)} ${e.outcome.replace("early-exit", "ended early")} after `
     + `${seconds(e.elapsed_s)} of ${seconds(e.deadline_s)}, ${plain(e.consumed)} of ${plain(e.data_budget)} samples`,
   batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
-  evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}, `
+  evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "reward")}, `
     + "greedy and in a paused world",
   placement: (e) => `${e.source} plans updates of ${e.batch_size} transitions on `
     + `${e.cores === 1 ? "one core" : "two cores"}: ${shown(e.predicted_ms, "fixed2")} ms, `

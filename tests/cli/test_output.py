@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from rtagent.cli import main, output
-from rtagent.cli.output import percent, plain_table, rounded, spinner, stdout
+from rtagent.cli.output import known_reward, percent, plain_table, rounded, spinner, stdout
 from rtagent.logs.printable import printable
 
 LOUD = """
@@ -34,6 +35,16 @@ def world():
 )
 def test_a_rounded_number_has_no_exponent(value: float | None, digits: int, text: str) -> None:
     assert rounded(value, digits) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (None, "unknown"), (math.nan, "unknown"), (math.inf, "unknown"), (0.0, "0.00"), (-0.0, "0.00"),
+    (0.0042, "0.0042"), (-0.034, "-0.034"), (-0.1, "-0.10"), (21.5, "21.50"), (-200.0, "-200.00"),
+])
+def test_a_small_return_is_not_nothing_and_nothing_has_no_sign(
+    value: float | None, text: str
+) -> None:
+    assert known_reward(value) == text
 
 
 def test_what_an_environment_prints_is_not_mixed_into_the_result(

@@ -291,11 +291,11 @@ def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -
 
 
 def test_live_figures() -> None:
-    assert live_figures(STATS) == ("50.2 updates/s, return 21.5, inaction 1.25%, batch 32")
+    assert live_figures(STATS) == ("50.2 updates/s, return 21.50, inaction 1.25%, batch 32")
     r3 = {"time_ratio": 0.5, "data_ratio": 0.4, "horizons": {"met": 3, "missed": 1}}
     unknown = {**STATS, "r3": r3, "learning": {**STATS["learning"], "updates_per_s": None}}
     assert live_figures(unknown) == (
-        "unknown updates/s, return 21.5, inaction 1.25%, batch 32, "
+        "unknown updates/s, return 21.50, inaction 1.25%, batch 32, "
         "time 50%, data 40%, 3 of 4 met"
     )
     r3["data_ratio"] = float("nan")

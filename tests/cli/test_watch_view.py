@@ -74,7 +74,7 @@ def test_the_main_figures() -> None:
         "2 of 2 run, 82.0 ms each, recommended 5, adaptive",
         "4,100 updates, 41.3 per second, loss 0.0123, epsilon 0.310",
         "18% of 100,000 ticks",
-        "37, last 4.0, mean of 100: 2.4, ▁▃█",
+        "37, last 4.00, mean of 100: 2.37, ▁▃█",
         "newest events (time in UTC)",
         "01-01 12:00:31  restarted  inference 1  reason: killed [31m by SIGKILL",
     ):
