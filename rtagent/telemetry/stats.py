@@ -80,7 +80,10 @@ class StatsReader:
     def read(self) -> Stats:
         """The figures at this moment."""
         now = self._clock.now()
-        since = max(now - WINDOW_S, self._world.control.desired.inference_since)
+        changed = self._world.control.desired.inference_since
+        # Just started, a machine has a clock of less than a minute.
+        window_s = min(WINDOW_S, now - changed) if changed else WINDOW_S
+        since = now - window_s
         minute = self.rows_since(now - WINDOW_S)
         rows = from_time(minute, since * NANO)
         status = self._world.status.read()
@@ -90,7 +93,7 @@ class StatsReader:
         # Counted once: the world goes on meanwhile.
         ticks = actions.agent + actions.reused + actions.default
         return Stats(
-            clock=self._clock_figures(rows, now, since, ticks), actions=actions,
+            clock=self._clock_figures(rows, now, window_s, ticks), actions=actions,
             inference=self._inference_figures(status, registered.recent, since),
             learning=self._learning_figures(status, now),
             replay=replay_figures(self._world), r3=r3_figures(self._world),
@@ -104,7 +107,7 @@ class StatsReader:
         most = math.ceil(ticks) + self._world.config.env.max_catch_up_ticks
         return self._recent.since(round(since * NANO), most)
 
-    def _clock_figures(self, rows: Rows, now: float, since: float, ticks: int) -> acting.Clock:
+    def _clock_figures(self, rows: Rows, now: float, window_s: float, ticks: int) -> acting.Clock:
         record = self._world.metrics.environment
         target = self._world.blueprint.rate_hz
         rate = drift_ms = None
@@ -117,7 +120,7 @@ class StatsReader:
         before = record.anchor_tick - self._world.first_tick
         first = started - round(before * NANO / target)
         return acting.Clock(
-            window_s=now - since, uptime_s=now - first / NANO if ticks else None, ticks=ticks,
+            window_s=window_s, uptime_s=now - first / NANO if ticks else None, ticks=ticks,
             rate_hz=rate, target_rate_hz=target, drift_ms=drift_ms, slips=record.slips,
             realtime=bool(record.realtime),
             lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),

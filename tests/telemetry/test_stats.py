@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.clock import NANO
+from rtagent.clock import NANO, VirtualClock
 from rtagent.memory.horizon import Horizon, Reservations
 from rtagent.memory.process_metrics import FinishedEpisode, Registration
 from rtagent.memory.weights import WeightsInfo
+from rtagent.telemetry.stats import StatsReader
 from tests.desired import with_changes
 from tests.telemetry.counted_run import CAPACITY, PARAMETERS, START_NS, Run
 
@@ -219,6 +220,11 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
     after = run.figures()
     assert after.inference["estimate_ms"] == 10.0
     assert 2.0 <= after.clock["window_s"] < 60.0
+
+
+@pytest.mark.parametrize("now", [0.3, 40.3, 59.9])
+def test_figures_cover_a_minute_on_a_machine_that_has_just_started(run: Run, now: float) -> None:
+    assert StatsReader(run.world, VirtualClock(now)).collect()["clock"]["window_s"] == 60.0
 
 
 # ---- deadlines and memory
