@@ -5,11 +5,10 @@ import { UNKNOWN } from "./dom.js";
 const count = new Intl.NumberFormat("en");
 const fixed = (digits) => {
   const format = new Intl.NumberFormat("en", {
-    minimumFractionDigits: digits, maximumFractionDigits: digits,
+    minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative",
   });
   return (value) => format.format(value);
 };
-const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 }).format;
 
 // Keeps a number and its unit on one line.
 const SPACE = "\u00a0";
@@ -25,8 +24,9 @@ const FORMATS = {
     const size = Math.abs(value);
     return value !== 0 && (size < 1e-3 || size >= 1e9) ? value.toExponential(2) : fixed(4)(value);
   },
-  // A small return must not read as nothing, nor a zero have a sign: as in the verdicts.
-  reward: (value) => (value === 0 || Math.abs(value) >= 0.1 ? fixed(2)(value + 0) : small(value)),
+  // Of less than a tenth two digits: a small return must not read as nothing, as in the verdicts.
+  reward: (value) => (value === 0 || Math.abs(value) >= 0.1
+    ? fixed(2)(value) : String(Number(value.toPrecision(2)))),
   // Nearly nothing must not read as nothing, nor nearly all as all: as in the verdicts.
   percent: (value) => {
     const part = 100 * (value > 0 && value < 1 ? Math.min(0.9999, Math.max(0.0001, value)) : value);

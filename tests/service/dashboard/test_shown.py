@@ -144,12 +144,16 @@ def test_nearly_nothing_is_not_shown_as_nothing_and_nearly_all_not_as_all(
         assert eventually(partial(acting, acted))
 
 
-def test_a_small_return_is_not_shown_as_nothing_and_nothing_has_no_sign(
+def test_a_small_return_is_not_shown_as_none_nor_as_less_than_none(
     page: Any, running: RunningService
 ) -> None:
-    for value, shown in ((0.0042, r"0\.0042"), (-0.03, r"-0\.03"), (-0.0, r"0\.00")):
-        running.backend.figures["episodes"]["last_return"] = value
-        expect_text(figure(page, "episodes.last_return"), rf"^{shown}$")
+    episodes = running.backend.figures["episodes"]
+    for value, shown in (
+        (-0.0042, r"-0\.0042"), (0.0996, r"0\.1"), (-0.0, r"0\.00"), (2e-9, "2e-9"),
+    ):
+        episodes["mean_return_100"] = episodes["last_return"] = value
+        for name in ("mean_return_100", "last_return"):
+            expect_text(figure(page, f"episodes.{name}"), f"^{shown}$")
 
 
 def test_a_regret_is_in_units_of_reward_and_says_what_it_is(
