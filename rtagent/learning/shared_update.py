@@ -290,8 +290,8 @@ class SharedUpdate:
         before = self.progress
         delay = self.algorithm.delay
         actor_steps = before.actor_steps
-        follows = delay > 1 and gradient.acting and self._acting_is_due(before)
-        if follows:
+        follows = gradient.acting and self._acting_is_due(before)
+        if follows and delay > 1:
             # An update of the actor that came late is made up for, but at most one.
             actor_steps = max(actor_steps + delay, before.steps + 1 - delay)
         scale = loss_scale_of(before)
@@ -299,11 +299,10 @@ class SharedUpdate:
             scale = scale.after(overflowed=False)
         after = Progress(
             before.updates + 1, before.steps + 1, before.samples + gradient.samples, actor_steps,
-            scale.exponent, scale.stable,
+            before.actor_skipped + (not follows), scale.exponent, scale.stable,
         )
         steps: list[int | None] = [before.steps for _ in self._parts]
-        if delay > 1:
-            steps[0] = before.actor_steps // delay if follows else None
+        steps[0] = before.steps - before.actor_skipped if follows else None
         rate = self.learning.step_size(before.updates)
         self._optimizer.step(steps, self.gradient, rate, after)
         self._update_target(after.updates)

@@ -98,6 +98,8 @@ def to_arrays(
     arrays["optimizer.steps"] = np.array(snapshot.progress.steps, np.int64)
     if snapshot.progress.actor_steps:
         arrays["optimizer.followed"] = np.array(snapshot.progress.actor_steps, np.int64)
+    if snapshot.progress.actor_skipped:
+        arrays["optimizer.actor_skipped"] = np.array(snapshot.progress.actor_skipped, np.int64)
     scale = [snapshot.progress.scale_exponent, snapshot.progress.scale_stable]
     arrays["optimizer.loss_scale"] = np.array(scale, np.int64)
     return arrays
@@ -113,12 +115,14 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     Raises:
         CheckpointError: a tensor is missing or has another shape.
     """
-    steps, actor_steps = (
+    steps, actor_steps, actor_skipped = (
         int(_tensor(checkpoint, name, ())) if name in checkpoint.tensors else 0
-        for name in ("optimizer.steps", "optimizer.followed")
+        for name in ("optimizer.steps", "optimizer.followed", "optimizer.actor_skipped")
     )
     counters = checkpoint.counters
-    progress = Progress(counters.updates, steps, counters.samples_consumed, actor_steps)
+    progress = Progress(
+        counters.updates, steps, counters.samples_consumed, actor_steps, actor_skipped
+    )
     if "optimizer.loss_scale" in checkpoint.tensors:
         exponent, stable = map(int, _tensor(checkpoint, "optimizer.loss_scale", (2,)))
         progress = replace(progress, scale_exponent=exponent, scale_stable=stable)

@@ -32,6 +32,7 @@ class Progress:
         samples: transitions used by these updates.
         actor_steps: of `steps`, how many the steps of a delayed actor account for, each for
             several; 0 where actor and critics are updated together.
+        actor_skipped: of `steps`, how many left a delayed actor and its moments as they were.
         scale_exponent: of 2, the loss scale of float16.
         scale_stable: updates since the loss scale changed.
     """
@@ -40,6 +41,7 @@ class Progress:
     steps: int = 0
     samples: int = 0
     actor_steps: int = 0
+    actor_skipped: int = 0
     scale_exponent: int = FIRST_EXPONENT
     scale_stable: int = 0
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import torch
 
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.td3 import TD3
+from rtagent.learning.optimizer import HostOptimizer
 from rtagent.learning.shared_update import SharedUpdate
 
 from .actor_critics import batch, generator, gradient, in_turn, learning, network, pair
@@ -54,6 +58,47 @@ def test_late_gradients_keep_the_actor_s_share(count: int) -> None:
     assert progress.steps == 40
     # One step of the actor for two of the critics, give or take what is under way.
     assert 40 - 2 * count <= progress.actor_steps <= 40
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of steps behind the actor's moments, as Adam was told it at each of its steps."""
+    told: list[int] = []
+    step = HostOptimizer.step
+
+    def note(self: HostOptimizer, steps: Sequence[int | None], *given: Any) -> None:
+        if steps[0] is not None:
+            told.append(steps[0])
+        step(self, steps, *given)
+
+    monkeypatch.setattr(HostOptimizer, "step", note)
+    return told
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_adam_counts_the_actor_s_own_steps(count: int, counted: list[int]) -> None:
+    updates = in_turn(count, "td3")
+    waiting = [(update.refresh(), update.compute(batch(), 0))[1] for update in updates]
+    for step in range(24):
+        update = updates[step % count]
+        update.apply(waiting[step % count])
+        progress = update.refresh()
+        waiting[step % count] = update.compute(batch(step), progress.updates)
+    assert len(counted) >= 8
+    assert counted == list(range(len(counted)))
+
+
+def test_with_another_delay_adam_counts_on(counted: list[int]) -> None:
+    (update,) = in_turn(1, "td3", policy_delay=1)
+    for step in range(3):
+        turn(update, step)
+    config = learning("td3", policy_delay=4)
+    made = algorithm_for(network("td3"), config)
+    later = SharedUpdate(made, update.state, update.weights, config)
+    for step in range(8):
+        turn(later, step)
+    assert counted == list(range(len(counted)))
+    assert len(counted) > 4
 
 
 def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> None:
