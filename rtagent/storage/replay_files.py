@@ -133,6 +133,8 @@ class Reader:
             content = memoryview(read_regular(path, size))
         except OSError as error:
             raise Corrupt(error.strerror or str(error)) from error
+        except MemoryError:
+            raise Corrupt(f"there is no memory for {size} bytes") from None
         body, tail = content[: -_CRC.size], content[-_CRC.size :]
         if len(body) < _HEAD.size or _CRC.unpack(tail)[0] != zlib.crc32(body):
             raise Corrupt("wrong checksum")

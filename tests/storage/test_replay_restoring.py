@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.storage import replay_files
+from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import find
 from tests.stored_replay import (
     CAPACITY,
@@ -81,6 +83,17 @@ def test_a_corrupt_chunk_is_left_out_with_everything_older(
     assert restored.ledger.oldest == restored.frames.oldest == oldest
     assert content(restored, oldest) == content(saved, oldest)
     assert restored.ledger.row(oldest - 1) is restored.frames.frame(oldest - 1) is None
+
+
+def test_a_chunk_that_claims_more_bytes_than_there_is_memory_is_left_out(tmp_path: Path) -> None:
+    Rings().write(90).save(tmp_path, priorities=priorities)
+    manifest = find(tmp_path, SIGNATURE)
+    huge = [replace(each, bytes=2**61) for each in (manifest.chunks[0], manifest.priorities)]
+    claimed = replace(manifest, chunks=(huge[0], *manifest.chunks[1:]), priorities=huge[1])
+    restored = Rings()
+    report = restore(tmp_path, claimed, SIGNATURE, restored.frames, restored.ledger)
+    assert (report.newest, report.oldest, report.priorities) == (89, CHUNK, None)
+    assert "no memory" in report.problem
 
 
 def test_every_flipped_byte_of_a_chunk_is_found(tmp_path: Path) -> None:
