@@ -59,6 +59,7 @@ class Trainer:
         self._blueprint = blueprint
         self.parameters = blueprint.learned_parameters
         self._signature = checkpoints.signature(config, blueprint)
+        self._seed = config.run.seed
 
     @property
     def progress(self) -> Progress:
@@ -74,6 +75,10 @@ class Trainer:
     def begin(self, snapshot: Snapshot) -> None:
         """Learn on from a state."""
         put(snapshot, self._update.state)
+        generator = self._update.algorithm.generator
+        if generator is not None:
+            # A learner that goes on does not draw its noise again.
+            generator.manual_seed(self._seed + snapshot.progress.updates)
         self._update.publish()
         self.begun = True
 

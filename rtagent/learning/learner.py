@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from rtagent.clock import NANO
 from rtagent.config import LearningConfig
@@ -90,7 +89,7 @@ class Learner:
         self._record = context.record
         self._device = device = Device.of(config.learning)
         network = build_network(config, context.blueprint).to(device.device)
-        algorithm = algorithm_for(network, config.learning, self._generator())
+        algorithm = algorithm_for(network, config.learning, device.generator(config.run.seed))
         device.pin(world.learner.payload)
         device.pin(world.weights.payload)
         self._update = SharedUpdate(
@@ -175,6 +174,7 @@ class Learner:
                 first = first_state(network, context.world, context.config, context.resume)
                 states.put(first, state)
         self._count(state.progress)
+        self._seed_noise()
         note_version(context)
 
     def _new_prefetcher(self) -> Prefetcher | OnPolicyBatches:
@@ -191,10 +191,12 @@ class Learner:
             return OnPolicyBatches(rollouts, algorithm, prepare, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)
 
-    def _generator(self) -> torch.Generator:
-        """The source of the algorithm's noise; each learner draws different noise."""
-        seed = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
-        return self._device.generator(int(seed[0]))
+    def _seed_noise(self) -> None:
+        """Have each learner, and each run that goes on, draw different noise."""
+        generator = self._update.algorithm.generator
+        if generator is not None:
+            seed = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
+            generator.manual_seed(int(seed[0]))
 
     def _seeds(self) -> list[int]:
         return [self._context.config.run.seed, self._context.index, self._record.updates]

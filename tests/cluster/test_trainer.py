@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from rtagent.cluster.trainer import Trainer
+from rtagent.config_sources import parse_config
 from rtagent.learning import adam
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
@@ -20,6 +23,7 @@ from rtagent.learning.device import HOST, Device
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy import networks
 from tests.cluster.edge import Edge
+from tests.conftest import make_blueprint
 
 BEGUN, UPDATES = 7, 24
 
@@ -87,3 +91,26 @@ def test_the_step_size_is_the_one_that_the_nodes_say(monkeypatch: pytest.MonkeyP
             trainer.learn(batch, rate)
         found.append(trainer.snapshot().arrays.weights.copy())
     np.testing.assert_array_equal(*found)
+
+
+def test_a_learner_that_goes_on_does_not_draw_its_noise_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Device, "of", lambda learning: HOST)
+    config = parse_config({"learning": {"precision": "float32"}})
+    shapes = make_blueprint(
+        frame_shape=(3,), frame_dtype="float32", frame_stack=1,
+        observation_space=spaces.Box(-10, 10, (1, 3), np.float32),
+        action_space=spaces.Box(-1, 1, (2,), np.float32), action_shape=(2,),
+        action_dtype="float32", action_meanings=(), screen=False,
+    )
+    network = build_network(config, shapes)
+    shapes = replace(shapes, tensors=networks.tensor_specs(network))
+    seeds = []
+    for updates in (0, 8, 0):
+        trainer = Trainer(config, shapes)
+        trainer.begin(states.begin(networks.flattened(network), updates))
+        generator = trainer._update.algorithm.generator
+        assert generator is not None
+        seeds.append(generator.initial_seed())
+    assert seeds[0] == seeds[2] != seeds[1]

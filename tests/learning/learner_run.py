@@ -92,7 +92,7 @@ class Run:
 
     def begin(self) -> tuple[learner.Learner, SharedUpdate]:
         """A learner that has taken over the shared state, and its update."""
-        publish_initial(self.world, self.config, None)
+        publish_initial(self.world, self.config, self.resume)
         made = learner.Learner(self)
         made._take_over()
         return made, made._update

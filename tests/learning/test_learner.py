@@ -21,7 +21,7 @@ from rtagent.memory.process_metrics import PLACEMENTS
 from rtagent.memory.weights import WeightsInfo
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
-from tests.learning.learner_run import Start
+from tests.learning.learner_run import Run, Start
 from tests.placement.steps import made_profile
 
 
@@ -291,10 +291,26 @@ def test_the_rate_of_updates_is_measured(start: Start) -> None:
     assert rate == pytest.approx((applied - before[1]) / (end - before[0]), rel=0.1)
 
 
+def noise_seed(run: Run) -> int:
+    """The seed of the noise that a learner's algorithm draws."""
+    _, update = run.begin()
+    generator = update.algorithm.generator
+    assert generator is not None
+    return generator.initial_seed()
+
+
 def test_learners_draw_different_noise(start: Start) -> None:
     drawn = []
     for index in (0, 1, 0):
         run = start(ticks=0, continuous=True)
         run.index = index
-        drawn.append(learner.Learner(run)._generator().initial_seed())
+        drawn.append(noise_seed(run))
     assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_a_run_that_goes_on_does_not_draw_its_noise_again(start: Start) -> None:
+    run = start(continuous=True)
+    first = noise_seed(run)
+    run.learn(10)
+    later = start(ticks=0, continuous=True, resume=run.newest)
+    assert noise_seed(later) != first
