@@ -6,7 +6,7 @@ passes while no gradient is applied is noticed, too. All state is in the shared 
 samples of the last few milliseconds.
 
 The clock starts with the first update that is ever applied, and stands still while learning is
-paused or there is no learner; a horizon begins when the one before it ends.
+paused or no learner is wanted; a horizon begins when the one before it ends.
 
 There are two deviations from the paper. The batch size is steered towards a deadline that is
 `r3.margin` earlier than the real one: a rule that only compares two ratios meets its deadline half
@@ -133,7 +133,8 @@ class HorizonKeeper:
             horizon.episode = environment.episodes.count
         outcome = None
         if horizon.running:
-            idle = not samples and (desired.learning.paused or not desired.learner_ring)
+            # Learners that have died cost time like any other delay.
+            idle = not samples and (desired.learning.paused or not desired.learning.processes)
             _count(horizon, 0 if idle else passed_ns, samples)
         if horizon.running and horizon.mode:
             self._judge_episodes(horizon, environment)

@@ -99,7 +99,16 @@ def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
     assert life.horizon.missed == 1
 
 
-@pytest.mark.parametrize("changes", [{"learning": {"paused": True}}, {"learner_ring": []}])
+def test_deadline_that_passes_while_all_learners_are_down_is_missed() -> None:
+    life = begun()
+    life.update(3.0, samples=1)
+    life.change_settings(learner_ring=[])
+    assert [life.wait(0.1) for _ in range(100)].count("missed") == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"learning": {"paused": True}}, {"learning": {"processes": 0}, "learner_ring": []}]
+)
 def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> None:
     life = begun()
     life.update(3.0, samples=1)
