@@ -14,6 +14,9 @@ from rtagent.config.learning import ClusterConfig, LearningConfig, R3Config, Rep
 from rtagent.config.operation import RunConfig, ServiceConfig
 from rtagent.config.section import Section
 
+LEAST_SPAN = 1e-6
+"""From c51's smallest value to its largest, as a share of the larger amount."""
+
 
 class Config(Section):
     """The whole configuration."""
@@ -46,8 +49,12 @@ class Config(Section):
                 f"learning.learning_starts = {learning.learning_starts} is more than half "
                 f"of replay.capacity = {capacity}: learning would never start"
             )
-        if learning.v_min >= learning.v_max:
-            raise ValueError("learning.v_min must be below learning.v_max")
+        largest = max(1.0, abs(learning.v_min), abs(learning.v_max))
+        if learning.v_max - learning.v_min < LEAST_SPAN * largest:
+            raise ValueError(
+                "learning.v_min must be below learning.v_max, and by a millionth at least, for "
+                "float32 hardly tells them apart if they are closer"
+            )
         self._check_engine()
         self._check_remote()
         self._check_pretrained()

@@ -26,6 +26,9 @@ A2C_DEFAULTS = {"rollout": 32, "publish_every": 1}
 """A rollout gives a2c one update, so it needs many: with 512 decisions in each, and every tenth
 published, it would act for 5,120 decisions by the same weights."""
 
+MOST_VALUE = 1e15
+"""Largest amount of a value that c51 represents, far from the largest float32."""
+
 
 class LearningConfig(Section):
     """How the policy improves from what really happened."""
@@ -96,9 +99,9 @@ class LearningConfig(Section):
     """Updates after which the correction is full."""
     atoms: int = Field(51, ge=2, le=1001)
     """c51: points of the value distribution."""
-    v_min: float = -10.0
+    v_min: float = Field(-10.0, ge=-MOST_VALUE, le=MOST_VALUE)
     """c51: smallest value that can be represented."""
-    v_max: float = 10.0
+    v_max: float = Field(10.0, ge=-MOST_VALUE, le=MOST_VALUE)
     """c51: largest value that can be represented."""
     policy_delay: int = Field(2, ge=1, le=1000)
     """td3: updates of the critics for one of the actor."""
