@@ -21,7 +21,8 @@ from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.verdicts import failure_in, health
 
 POLL_S = 0.02
-STOP_LIMIT_S = 15.0 + LAST_CHECKPOINT_S
+STOP_LIMIT_S = 15.0 + 2 * LAST_CHECKPOINT_S
+"""A learner may write for so long, and then another in its place (`Loop._keep_learned`)."""
 CHECKPOINT_LIMIT_S = 600.0
 
 

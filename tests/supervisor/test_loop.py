@@ -10,6 +10,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.runtime import STOP_LIMIT_S
 from rtagent.supervisor.child import KILL_AFTER_S, State
 from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, Children
 from rtagent.supervisor.command_handler import Desired
@@ -156,6 +157,25 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> No
     # Nothing acts any more: it need not wait for other programs.
     played.loop._step()
     assert not played.process.idle
+
+
+def test_a_program_waits_for_the_last_checkpoint_also_if_another_learner_must_write_it() -> None:
+    """A learner was busy with an earlier checkpoint until its time was nearly over."""
+    played = Played()
+    played.children.add("learner", 0, 0.0)
+    learner, played.process = played.process, FakeProcess(4712)
+    played.metrics.learners[0].writing = 1
+    state = played.loop._world.learner
+    state.number, state.progress.updates = 7, 7
+    played.inbox.stop_requested = True
+    for leaving in (learner, played.process):
+        played.loop._step()
+        played.clock.advance(LAST_CHECKPOINT_S - 1.0)
+        played.metrics.learners[0].writing = 0
+        leaving.exitcode = 0
+        played.loop._step()
+    assert played.loop._finished()
+    assert LAST_CHECKPOINT_S + 30.0 < played.clock.now() < STOP_LIMIT_S
 
 
 def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> None:
