@@ -152,6 +152,11 @@ class Config(Section):
             "learning.demonstrations": [None], "learning.transitions": ["decision"],
             "r3.mode": ["off"], "policy.chunk": ["newest"],
         })
+        if self.policy.epsilon_end == 0.0 and self.learning.processes:
+            raise ValueError(
+                f"policy.epsilon_end = 0 does not fit {algorithm}: it learns from what it draws, "
+                "and at a rate of 0 it draws nothing; use a positive one, which are all alike to it"
+            )
         self.require(f"{algorithm}, of which all learners would learn from the same decisions", {
             "learning.processes": [0, 1],
         })

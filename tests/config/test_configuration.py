@@ -80,6 +80,7 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("learning.algorithm=ppo", "learning.processes=2"), ["learning.processes = 2", "'ppo'"]),
         (("learning.algorithm=a2c", "learning.prioritized=true"), ["learning.prioritized", "a2c"]),
         (("learning.algorithm=ppo", "learning.where=cluster"), ["learning.where", "'ppo'"]),
+        (("learning.algorithm=ppo", "policy.epsilon_end=0"), ["policy.epsilon_end = 0", "'ppo'"]),
         (("learning.algorithm=ppo", "policy.chunk=ensemble"), ["policy.chunk", "'ppo'"]),
         (("learning.algorithm=ppo", "learning.transitions=executed"),
          ["learning.transitions = 'executed'", "'ppo'", "use 'decision'"]),
@@ -99,6 +100,11 @@ def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[s
     for part in named:
         assert part in message
     assert "\n" not in message
+
+
+def test_a_policy_that_draws_its_actions_may_act_greedily_where_nobody_learns() -> None:
+    greedy = ["learning.algorithm=ppo", "policy.epsilon_end=0", "learning.processes=0"]
+    assert load_config(None, greedy, {}).policy.epsilon_end == 0.0
 
 
 @pytest.mark.parametrize(("setting", "named"), [
