@@ -3,7 +3,8 @@
 Why it is correct. A file is written under a temporary name in the same folder, flushed to the disk
 and renamed; a writer that is killed at any instant leaves what had the name before, and at most a
 draft that nobody reads. A writer holds a lock on its draft (`flock`), which the kernel frees when
-it dies: so the next writer knows the drafts of the dead, and removes them.
+it dies: so the next writer knows the drafts of the dead, and removes them. It may take one that is
+not locked yet for such a draft, whose writer notices and makes another.
 """
 
 from __future__ import annotations
@@ -29,10 +30,8 @@ def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | me
         OSError: the file cannot be written; a file of that name stays as it was.
     """
     remove_drafts(path.parent, draft_prefix)
-    descriptor, draft = tempfile.mkstemp(prefix=draft_prefix, dir=path.parent)
+    descriptor, draft = _new_draft(path.parent, draft_prefix)
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
 
             def write(content: bytes | memoryview) -> None:
@@ -42,7 +41,8 @@ def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | me
 
             yield write
             os.fsync(file.fileno())
-        os.replace(draft, path)
+            # Before the file is closed, and with it the lock free.
+            os.replace(draft, path)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(draft)
@@ -56,6 +56,22 @@ def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | me
             raise
     finally:
         os.close(folder)
+
+
+def _new_draft(folder: Path, draft_prefix: str) -> tuple[int, str]:
+    """Descriptor and path of a new draft, which no other writer removes."""
+    while True:
+        descriptor, draft = tempfile.mkstemp(prefix=draft_prefix, dir=folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(draft):
+                return descriptor, draft
+        except BlockingIOError:
+            pass
+        except OSError:
+            # On a file system without locks nobody removes drafts.
+            return descriptor, draft
+        os.close(descriptor)
 
 
 def remove_drafts(folder: Path, draft_prefix: str) -> None:

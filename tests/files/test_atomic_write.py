@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import stat
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rtagent.files.atomic_write import atomic_write
+from rtagent.files.atomic_write import atomic_write, remove_drafts
 
 PREFIX = ".draft-"
 
@@ -141,3 +144,43 @@ def test_drafts_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_path: P
         assert draft.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "other"}
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_no_other_writer_removes_a_draft_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def replace_late(draft: str, path: Path) -> None:
+        remove_drafts(tmp_path, PREFIX)
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "replace", replace_late)
+    write(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_draft_that_another_writer_took_for_one_of_the_dead_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    """It is not locked yet; the other writer has removed it, or is about to."""
+    make, made = tempfile.mkstemp, list[str]()
+    opened = ExitStack()
+
+    def make_slowly(**options: Any) -> tuple[int, str]:
+        descriptor, draft = make(**options)
+        if not made and removed:
+            remove_drafts(tmp_path, PREFIX)
+        elif not made:
+            other = os.open(draft, os.O_RDONLY)
+            opened.callback(os.close, other)
+            fcntl.flock(other, fcntl.LOCK_EX)
+        made.append(draft)
+        return descriptor, draft
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_slowly)
+    with opened:
+        write(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert len(made) == 2
