@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.clock import NANO, Clock, MonotonicClock
+from rtagent.config import LearningConfig
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, current_traceback, short_details, short_error
 from rtagent.memory.world import World, WorldHandles
@@ -64,7 +65,8 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
         report = save(
             folder, replay_signature(world.config, world.blueprint), world.frames, world.ledger,
             priorities=None if world.priorities is None else world.priorities.values,
-            progress=progress, stop=lambda: bool(terminated),
+            rule=priority_rule(world.config.learning), progress=progress,
+            stop=lambda: bool(terminated),
         )
         return asdict(report)
 
@@ -92,7 +94,8 @@ def restore_replay(
         if manifest is None or manifest.newest + 1 != world.first_tick:
             raise ReplayError(f"the replay {folder} has changed since it was found")
         report = restore(
-            folder, manifest, wanted, world.frames, world.ledger, keep=keep, progress=progress
+            folder, manifest, wanted, world.frames, world.ledger, keep=keep,
+            rule=priority_rule(world.config.learning), progress=progress,
         )
         if world.priorities is not None and report.priorities is not None:
             world.priorities.restore(report.oldest, report.priorities)
@@ -100,6 +103,14 @@ def restore_replay(
         return details if report.problem is None else details | {"problem": report.problem}
 
     _answer("restored", work, pipe)
+
+
+def priority_rule(learning: LearningConfig) -> str:
+    """What decides which frames have a priority, and how large it is."""
+    return (
+        f"learning.transitions = {learning.transitions} and "
+        f"learning.priority_exponent = {learning.priority_exponent:g}"
+    )
 
 
 def load_demonstrations(

@@ -176,7 +176,7 @@ def common(signature: Signature) -> dict[str, str]:
 
 
 def header(signature: Signature, first: int, stop: int, row: str = "") -> Header:
-    """The header of a file with the ticks first <= k < stop; `row`: the layout of its rows."""
+    """The header of a file with the ticks first <= k < stop; `row`: what it has of each."""
     return {"format": FORMAT, **common(signature), "first": first, "stop": stop, "row": row}
 
 

@@ -50,7 +50,8 @@ class RestoreReport:
 
 def restore(
     folder: Path, manifest: Manifest, signature: Signature, frames: FrameRing, ledger: Ledger, *,
-    keep: int = sys.maxsize, progress: Callable[[float], None] = lambda done: None,
+    keep: int = sys.maxsize, rule: str = "",
+    progress: Callable[[float], None] = lambda done: None,
 ) -> RestoreReport:
     """Fill empty rings, newest chunks first, before anything else runs.
 
@@ -63,6 +64,7 @@ def restore(
         signature: of this run.
         frames, ledger: the rings, empty.
         keep: most ticks; at most as many as the rings can show are restored.
+        rule: what decides what the priorities mean; those by another rule are left out.
         progress: told the fraction that is done.
     """
     stop = manifest.newest + 1
@@ -83,17 +85,22 @@ def restore(
     values: Doubles | None = None
     if manifest.priorities is not None:
         try:
-            values = _priorities(folder, manifest, manifest.priorities, signature)
+            values = _priorities(folder, manifest, manifest.priorities, signature, rule)
             values = values[oldest - manifest.oldest :]
         except Corrupt as error:
             problem = problem or f"{manifest.priorities.file}: {error}; priorities are left out"
     return RestoreReport(oldest, manifest.newest, problem, values)
 
 
-def _priorities(folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature) -> Doubles:
+def _priorities(
+    folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature, rule: str
+) -> Doubles:
     """The priorities of all ticks that were saved."""
-    about = header(signature, manifest.oldest, manifest.newest + 1)
-    reader = Reader(folder / chunk.file, about, chunk.bytes)
+    about = header(signature, manifest.oldest, manifest.newest + 1, rule)
+    reader = Reader(folder / chunk.file, None, chunk.bytes)
+    if reader.about != about:
+        theirs = reader.about.get("row")
+        raise Corrupt(f"of {theirs}, not {rule}" if theirs else "of something else")
     values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
     if not (np.isfinite(values) & (values >= 0.0)).all():
         raise Corrupt("a priority is negative or not finite")

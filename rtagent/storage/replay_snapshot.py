@@ -97,7 +97,8 @@ class SaveReport:
 
 def save(
     folder: Path, signature: Signature, frames: FrameRing, ledger: Ledger, *,
-    priorities: Priorities | None = None, progress: Callable[[float], None] = lambda done: None,
+    priorities: Priorities | None = None, rule: str = "",
+    progress: Callable[[float], None] = lambda done: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SaveReport:
     """Save what the rings hold, while the world goes on.
@@ -107,6 +108,7 @@ def save(
         signature: of the run.
         frames, ledger: the rings.
         priorities: where sampling is prioritized.
+        rule: what decides what the priorities mean.
         progress: told the fraction that is done, between pieces.
         stop: asked between pieces; ends the save.
 
@@ -124,7 +126,7 @@ def save(
         chunks = saving.add_chunks()
         if not chunks:
             raise ReplayError("the replay was overwritten faster than it could be saved")
-        extra = None if priorities is None else saving.add_priorities(priorities)
+        extra = None if priorities is None else saving.add_priorities(priorities, rule)
         manifest = Manifest(window.oldest, window.stop - 1, tuple(chunks), extra)
         _write_manifest(folder, signature, manifest)
         files = [*chunks, extra] if extra else chunks
@@ -285,12 +287,12 @@ class _Saving:
             self._advance(stop)
         return [chunk for chunk in chunks if chunk.stop > self._window.oldest]
 
-    def add_priorities(self, priorities: Priorities) -> Chunk:
-        """The priorities of the window."""
+    def add_priorities(self, priorities: Priorities, rule: str) -> Chunk:
+        """The priorities of the window, by a rule."""
         first, stop = self._window.oldest, self._window.stop
         values = priorities(first, stop)
         name = f"priorities-{first:012d}-{digest(values)}{SUFFIX}"
-        with new_file(self._folder / name, header(self._signature, first, stop)) as put:
+        with new_file(self._folder / name, header(self._signature, first, stop, rule)) as put:
             put(values)
         self.written.add(name)
         return self._chunk(name, first, stop)

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtagent.config import LearningConfig
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.storage import replay_files
+from rtagent.storage.process import priority_rule
 from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import find
 from tests.stored_replay import (
@@ -148,6 +150,24 @@ def test_priorities_that_are_none_are_left_out(tmp_path: Path, worst: float) -> 
     assert report.ticks == 20
     assert report.priorities is None
     assert "a priority is negative or not finite" in (report.problem or "")
+
+
+def test_priorities_by_another_rule_are_left_out(tmp_path: Path) -> None:
+    """They may be those of other frames, and of such no batch could be made."""
+    ours, theirs = (
+        priority_rule(LearningConfig(**settings))
+        for settings in ({"transitions": "executed"}, {"priority_exponent": 0.5})
+    )
+    Rings().write(20).save(tmp_path, priorities=priorities, rule=theirs)
+    _, report = load(tmp_path, rule=theirs)
+    assert report.problem is None
+    assert report.priorities is not None
+    _, report = load(tmp_path, rule=ours)
+    assert report.ticks == 20
+    assert report.priorities is None
+    assert f"of {theirs}, not {ours}; priorities are left out" in (report.problem or "")
+    _, report = load(tmp_path)
+    assert report.priorities is None
 
 
 def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
