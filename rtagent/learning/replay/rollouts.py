@@ -18,6 +18,7 @@ from torch import Tensor
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.look_up import Ints
+from rtagent.learning.replay.replay import ROWS_PER_REFRESH
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
@@ -67,9 +68,10 @@ class Rollouts:
 
     def refresh(self) -> None:
         """Take in new rows of the ledger."""
-        start = max(self._next_tick, self._ledger.oldest)
-        stop = min(self._ledger.newest, self._ring.newest) + 1
-        if start < stop:
+        newest = min(self._ledger.newest, self._ring.newest)
+        # In pieces: after a pause there may be as many as the ring holds.
+        while (start := max(self._next_tick, self._ledger.oldest)) <= newest:
+            stop = min(newest + 1, start + ROWS_PER_REFRESH)
             rows = self._ledger.read(start, stop)
             # Before `feed`: if it gets no memory, these rows are a gap, and are not fed twice.
             self._next_tick = stop

@@ -13,6 +13,7 @@ from rtagent.config import LearningConfig
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.learning.on_policy import OnPolicyBatches, part_of
+from rtagent.learning.replay import rollouts
 from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
@@ -96,6 +97,23 @@ def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> No
     found = rings.rollout(5)
     assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
     assert rings.rollout(1) is None
+
+
+def test_after_a_pause_rows_are_taken_in_by_pieces(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, pieces = rings.ledger.read, []
+
+    def noted(start: int, stop: int) -> Any:
+        pieces.append((start, stop))
+        return read(start, stop)
+
+    monkeypatch.setattr(rings.ledger, "read", noted)
+    monkeypatch.setattr(rollouts, "ROWS_PER_REFRESH", 8)
+    rings.play(20)
+    found = rings.rollout(5)
+    assert pieces == [(0, 8), (8, 16), (16, 20)]
+    assert found.batch.frames.tolist() == [13, 14, 15, 16, 17]
 
 
 def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
