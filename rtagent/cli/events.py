@@ -18,7 +18,7 @@ from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import UNKNOWN, json_text, print_json, stdout
 from rtagent.errors import UserError
-from rtagent.logs.event_levels import level_of
+from rtagent.logs.event_levels import KIND_PATTERN, level_of
 from rtagent.logs.printable import printable
 
 DEFAULT_LIMIT = 20
@@ -27,8 +27,6 @@ POLL_S = 1.0
 PAGE = 100
 LONGEST = 200
 """Characters of an event's details; `--json` shows all of them."""
-_KIND = re.compile(r"[a-z0-9_-]{1,40}")
-"""What the service takes."""
 _COMMON = ("id", "at", "uptime_s", "kind", "source", "level")
 _LINE = "{:<20}  {:<22}  {:<14}  {}"
 _STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
@@ -50,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what happened, the newest at the bottom."""
     check_between("limit", args.limit, 1, MOST)
     for kind in args.kinds:
-        if not _KIND.fullmatch(kind):
+        if not re.fullmatch(KIND_PATTERN, kind):
             raise UserError(f"--kind {kind}: expected small letters, digits, hyphen, underscore")
     daemon = find_daemon(args.state_dir)
     run_id = _run_id(daemon)

@@ -1,8 +1,11 @@
-"""The log levels of events."""
+"""The kinds of events, and their log levels."""
 
 from __future__ import annotations
 
 import logging
+
+KIND_PATTERN = "[a-z0-9_-]{1,40}"
+"""Matches every name that a kind of events can have."""
 
 GRAVE = frozenset({
     "failed", "checkpoint_failed", "checkpoint_corrupt", "run_record_failed", "out_of_memory",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from rtagent.logs.event_levels import level_name
+from rtagent.logs.event_levels import KIND_PATTERN, level_name
 from service.http.answers import json_answer
 from service.routes.context import AppContext
 from service.routes.openapi import described, problems
@@ -18,8 +18,7 @@ router = APIRouter()
 
 LAST_ID = 2**53 - 1
 """The largest whole number that every JSON reader keeps exactly."""
-Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,40}$")]
-
+Kind = Annotated[str, StringConstraints(pattern=f"^{KIND_PATTERN}$")]
 
 EXAMPLE: dict[str, Any] = {
     "id": 12, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.25, "kind": "set",
