@@ -372,8 +372,8 @@ def _parts(space: gym.Space[Any], observation: Any) -> Iterator[NDArray[np.float
         yield _one_hot(space, np.asarray(observation))
     elif isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         values = np.asarray(observation)
-        switches = isinstance(space, gym.spaces.MultiBinary)
-        if values.shape != space.shape or (switches and not np.isin(values, (0, 1)).all()):
+        possible = not isinstance(space, gym.spaces.MultiBinary) or np.isin(values, (0, 1)).all()
+        if values.size != math.prod(space.shape) or not possible:
             raise ValueError(f"{observation} is not in {_shown(space)}")
         yield values.astype(np.float32).ravel()
     else:

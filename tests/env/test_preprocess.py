@@ -180,6 +180,11 @@ def test_entries_keep_their_numbers_whatever_type_their_space_has() -> None:
     assert observe({"a": np.array([300, 4]), "b": np.array([0.75])}).tolist() == [300, 4, 0.75]
 
 
+def test_an_entry_of_one_number_may_be_the_number_itself() -> None:
+    observe = observer_for(gym.spaces.Dict(a=whole(1), b=whole(2)))
+    assert observe({"a": 7, "b": np.array([[1, 2]])}).tolist() == [7, 1, 2]
+
+
 def test_a_nan_in_an_entry_of_whole_numbers_is_noticed() -> None:
     observe = observer_for(gym.spaces.Dict(a=whole(2, 9, np.int32)))
     with pytest.raises(NotFinite):
