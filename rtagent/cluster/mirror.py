@@ -26,7 +26,7 @@ import numpy as np
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
 from rtagent.cluster.received_shares import COLUMNS, LARGEST_WEIGHT, Columns
-from rtagent.config import Config
+from rtagent.config import MOST_BATCH, Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
 from rtagent.learning.replay.replay import Replay
@@ -86,7 +86,8 @@ class Mirror:
             frames, numbers = arrays["frames"], arrays["numbers"]
             starts, stop = arrays["episode_starts"], int(values["stop"])
             count, beta = int(values["count"]), float(values["beta"])
-            generated = int(values["generated"])
+            if not 0 <= count <= MOST_BATCH:
+                raise ValueError("a number of transitions that is none of a share")
             if frames.shape[1:] != ring.frames.shape[1:] or frames.dtype != ring.frames.dtype:
                 raise ValueError(f"frames {frames.shape[1:]} of {frames.dtype}")
             placed = list(zip(numbers.tolist(), starts.tolist(), frames, strict=True))
@@ -95,7 +96,7 @@ class Mirror:
         self._ledger.copy(rows)
         for number, start, frame in placed:
             ring.publish(number, frame, start)
-        self.generated, self.expected = generated, stop
+        self.expected = stop
         return partial(self._draw, count, beta) if count else None
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:

@@ -46,7 +46,6 @@ class ReceivedShares:
         """
         arrays, store = message.arrays, self._store
         try:
-            self.generated = int(message.values["generated"])
             store.put(arrays["new_slots"], arrays["new_frames"])
             # Copied now: a later message may put other frames into these slots.
             stacks = store.stacks(arrays["slots"])

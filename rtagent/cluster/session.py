@@ -17,6 +17,7 @@ from typing import NamedTuple
 from rtagent.cluster.message import Bytes, Message, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.received_shares import Columns, ReceivedShares
+from rtagent.config import MOST_BATCH
 from rtagent.errors import UserError
 
 RATE_S, FIRST_RATE_S = 2.0, 0.5
@@ -29,6 +30,8 @@ KEPT_ANSWERS = 256
 """Newest answers, which are kept in case that the node sends their shares again."""
 MOST_EARLY = 256
 """Messages of a node, at most, that wait for an earlier one."""
+LARGEST_COUNT = 2**62
+"""Of what a node says that it has counted."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class _Header(NamedTuple):
     batch_size: int
     learning_rate: float
     shipped: int
+    generated: int
 
 
 class Session:
@@ -140,7 +144,7 @@ class Session:
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)
         self.batch_size, self.learning_rate = header.batch_size, header.learning_rate
-        self.shipped = header.shipped
+        self.shipped, self.source.generated = header.shipped, header.generated
         try:
             draw = self.source.receive(message)
         except MessageError as error:
@@ -177,13 +181,19 @@ def _header(message: Message) -> _Header:
     """What a message begins with.
 
     Raises:
-        MessageError: something is missing, or is no number.
+        MessageError: something is missing, or is no number of its range.
     """
     values = message.values
     try:
-        return _Header(
+        header = _Header(
             int(values["seq"]), int(values["batch_size"]), float(values["learning_rate"]),
-            int(values.get("shipped", 0)),
+            int(values.get("shipped", 0)), int(values.get("generated", 0)),
         )
+        if not (
+            1 <= header.batch_size <= MOST_BATCH and 0.0 < header.learning_rate <= 1.0
+            and 0 <= header.shipped <= LARGEST_COUNT and 0 <= header.generated <= LARGEST_COUNT
+        ):
+            raise ValueError("a number out of its range")
+        return header
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MessageError(f"no message of a node: {error!r}") from error

@@ -10,6 +10,7 @@ from rtagent.config.addresses import ClusterAddress
 from rtagent.config.section import (
     LONGEST_DEADLINE_S,
     MAX_LEARNERS,
+    MOST_BATCH,
     MOST_MEMORY_MB,
     MOST_SAMPLES,
     LearnerName,
@@ -53,7 +54,7 @@ class LearningConfig(Section):
     lease_s: float = Field(1.0, ge=0.1, le=600.0)
     """A learner that makes no progress for so long, or for four of its updates if that is longer,
     loses its turn to the next."""
-    batch_size: int = Field(32, ge=1, le=65_536, json_schema_extra=live("at the next update"))
+    batch_size: int = Field(32, ge=1, le=MOST_BATCH, json_schema_extra=live("at the next update"))
     """Transitions per update; where r3.mode steers their number, the smallest. Those of a2c are
     rollout instead."""
     prefetch: int = Field(2, ge=0, le=16)
