@@ -265,7 +265,7 @@ class ClusterLearner:
         config, shapes = joining.config, joining.blueprint
         if config.cluster.replay == "edge":
             store = FrameStore(joining.slots, tuple(shapes.frame_shape), shapes.frame_dtype)
-            return ReceivedShares(store)
+            return ReceivedShares(store, shapes)
         known = self._nodes.get(joining.node)
         source = None if known is None else known.source
         if isinstance(source, Mirror) and source.made_for == (config, shapes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtagent.cluster.frame_cache import FrameStore
-from rtagent.cluster.message import Message, MessageError
+from rtagent.cluster.frame_cache import Frames, FrameStore
+from rtagent.cluster.message import Kind, Message, MessageError
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.array_buffer import Floats
+from rtagent.memory.blueprint import Blueprint
 
 Columns = dict[str, npt.NDArray[Any]]
 
 COLUMNS = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+FLOAT, FLAG, INDEX = np.dtype("<f4"), np.dtype("?"), np.dtype("<i8")
 LARGEST_WEIGHT = "largest_weight"
 """By which the importance weights of a share were divided: see `Replay.largest_weight`."""
 
@@ -26,6 +29,7 @@ class ReceivedShares:
 
     Args:
         store: frames that are kept for the node.
+        blueprint: shapes.
 
     Attributes:
         generated: transitions that the node's world has generated.
@@ -34,32 +38,50 @@ class ReceivedShares:
 
     expected = 0
 
-    def __init__(self, store: FrameStore) -> None:
-        self._store = store
+    def __init__(self, store: FrameStore, blueprint: Blueprint) -> None:
+        self._store, self._stack = store, blueprint.frame_stack
+        self._discrete = blueprint.action_shape == ()
+        self._actions = blueprint.action_space.n if self._discrete else 0
+        action = Kind(INDEX if self._discrete else FLOAT, blueprint.action_shape)
+        flag, number = Kind(FLAG, ()), Kind(FLOAT, ())
+        self._kinds = dict(zip(COLUMNS, (action, number, number, flag, number, flag), strict=True))
         self.generated = 0
 
     def receive(self, message: Message) -> Callable[[], Columns]:
         """Store a share's frames; a function that gives the share's columns.
 
         Raises:
-            MessageError: something is missing, or columns do not fit each other.
+            MessageError: something is missing, or is not what this network learns from.
         """
         arrays, store = message.arrays, self._store
         try:
             store.put(arrays["new_slots"], arrays["new_frames"])
             # Copied now: a later message may put other frames into these slots.
             stacks = store.stacks(arrays["slots"])
-            stack = stacks.shape[1] // 2
             columns = {name: arrays[name] for name in COLUMNS}
             largest = float(message.values[LARGEST_WEIGHT])
+            self._check(columns, stacks, largest)
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
-        if any(len(each) != len(stacks) for each in columns.values()):
-            raise MessageError("no share of a batch: columns of different lengths")
-        columns["observations"] = stacks[:, :stack]
-        columns["next_observations"] = stacks[:, stack:]
+        columns["observations"] = stacks[:, : self._stack]
+        columns["next_observations"] = stacks[:, self._stack :]
         columns[LARGEST_WEIGHT] = np.array([largest])
         return lambda: columns
+
+    def _check(self, columns: Columns, stacks: Frames, largest: float) -> None:
+        """Raise a ValueError for what would end the learner, or spoil a batch of several nodes."""
+        count, frames = stacks.shape[:2]
+        kinds = {
+            name: Kind(dtype, (count, *shape)) for name, (dtype, shape) in self._kinds.items()
+        }
+        found = {name: Kind(each.dtype, each.shape) for name, each in columns.items()}
+        if found != kinds or frames != 2 * self._stack:
+            raise ValueError(f"columns {found} and stacks of {frames} frames")
+        actions = columns["actions"]
+        if self._discrete and count and not 0 <= actions.min() <= actions.max() < self._actions:
+            raise ValueError("an action that the world does not have")
+        if not 0.0 < largest < math.inf:
+            raise ValueError(f"{LARGEST_WEIGHT} = {largest}")
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """Values and arrays for the answer to a share: its errors, which become priorities."""

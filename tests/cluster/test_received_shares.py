@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster.frame_cache import FrameStore
-from rtagent.cluster.message import unpack
+from rtagent.cluster.message import Message, MessageError, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Settings
 from rtagent.cluster.received_shares import Columns, ReceivedShares, batch_of
@@ -22,7 +24,9 @@ SHARE, TICKS = 32, 80
 def share_of(edge: Edge, errors: float) -> tuple[Columns, npt.NDArray[np.float64]]:
     """A share of a node whose errors grow up to `errors`; with N P of its transitions."""
     edge.play(TICKS)
-    source: Mirror | ReceivedShares = ReceivedShares(FrameStore(512, SHAPE, "float32"))
+    source: Mirror | ReceivedShares = ReceivedShares(
+        FrameStore(512, SHAPE, "float32"), edge.blueprint
+    )
     if edge.config.cluster.replay == "learner":
         source = Mirror(edge.config, edge.blueprint, VirtualClock())
         sent = edge.node.make(1, SETTINGS)
@@ -52,3 +56,31 @@ def test_importance_weights_are_divided_by_the_largest_of_the_batch(replay: str)
     wanted = np.concatenate([steep[1], flat[1]]) ** -SETTINGS.beta
     found = batch_of([steep[0], flat[0]]).weights
     np.testing.assert_allclose(found, wanted / wanted.max(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("change", [
+    {"actions": np.full(SHARE, 3)}, {"actions": np.full(SHARE, -1)},
+    {"actions": np.zeros(SHARE, np.uint8)}, {"rewards": np.zeros((SHARE, 1), np.float32)},
+    {"rewards": np.zeros(SHARE)}, {"terminals": np.zeros(SHARE, np.float32)},
+    {"weights": np.array(1.0, np.float32)}, {"slots": np.zeros((SHARE, 2), np.int32)},
+    {"slots": np.zeros(SHARE, np.int32)}, {"largest_weight": float("nan")},
+    {"largest_weight": 0.0}, {"demonstrated": np.zeros(SHARE + 1, np.bool_)},
+])
+def test_a_share_that_no_network_of_this_world_learns_from_is_refused(
+    change: dict[str, Any]
+) -> None:
+    # Each ended the learner, or was learned from as something else.
+    edge = Edge()
+    edge.play(TICKS)
+    sent = edge.node.make(SHARE, SETTINGS)
+    assert sent is not None
+    values, arrays = unpack(sent.block)
+    ReceivedShares(FrameStore(512, SHAPE, "float32"), edge.blueprint).receive(
+        Message(values, arrays)
+    )
+    bad = Message(
+        values | {name: each for name, each in change.items() if name in values},
+        arrays | {name: each for name, each in change.items() if name in arrays},
+    )
+    with pytest.raises(MessageError, match="no share"):
+        ReceivedShares(FrameStore(512, SHAPE, "float32"), edge.blueprint).receive(bad)
