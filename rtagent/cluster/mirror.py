@@ -64,6 +64,7 @@ class Mirror:
         self._ledger = Ledger.private(blueprint, capacity)
         priorities = Priorities.private(capacity, clock) if learning.prioritized else None
         self.replay = Replay(self._ring, self._ledger, learning, priorities)
+        self._actions = 0 if blueprint.action_shape else int(blueprint.action_space.n)
         self._exponent = learning.priority_exponent if learning.prioritized else None
         self._rng = np.random.default_rng(config.run.seed)
         self._transferred: float | None = None
@@ -90,6 +91,10 @@ class Mirror:
                 raise ValueError("a number of transitions that is none of a share")
             if frames.shape[1:] != ring.frames.shape[1:] or frames.dtype != ring.frames.dtype:
                 raise ValueError(f"frames {frames.shape[1:]} of {frames.dtype}")
+            if any(each.dtype != np.int64 or each.ndim != 1 for each in (numbers, starts)):
+                raise ValueError("numbers of frames that are none")
+            if self._actions and not np.isin(rows["action"], range(self._actions)).all():
+                raise ValueError("an action that the world does not have")
             placed = list(zip(numbers.tolist(), starts.tolist(), frames, strict=True))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no ticks of a world: {error!r}") from error

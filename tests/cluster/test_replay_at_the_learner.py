@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.clock import VirtualClock
 from rtagent.cluster.forwarding_node import TICKS_PER_CALL
 from rtagent.cluster.learner import PATIENCE_S
 from rtagent.cluster.link import Emulation
-from rtagent.cluster.message import Message, MessageError, pack
+from rtagent.cluster.message import Message, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Settings
 from rtagent.cluster.trainer import Trainer
@@ -18,6 +19,7 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene
+from tests.rows import write_row
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -219,6 +221,7 @@ def test_the_trainer_is_used_under_its_lock_alone(monkeypatch: pytest.MonkeyPatc
     {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
     {"numbers": np.zeros(1, np.int64)}, {"stop": float("inf")},
     {"count": -1}, {"count": 10**12},
+    {"numbers": np.arange(2.0)}, {"numbers": np.zeros((2, 1), np.int64)},
 ])
 def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
@@ -241,3 +244,17 @@ def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> No
     with pytest.raises(MessageError, match="no ticks"):
         scene.learner.offer("edge", session.number, [block])
     assert source.expected == before
+
+
+@pytest.mark.parametrize("action", [-1, 3])
+def test_a_row_whose_action_the_world_does_not_have_is_refused(action: int) -> None:
+    # The learner ended when it learned from it.
+    world = baseline()
+    world.play(1)
+    write_row(world.ledger, 1, action=action)
+    world.frames.publish(1, np.zeros(3, np.float32), 0)
+    sent = world.node.make(1, Settings(8, 1e-3, 1.0))
+    assert sent is not None
+    source = Mirror(world.config, world.blueprint, VirtualClock())
+    with pytest.raises(MessageError, match="no ticks"):
+        source.receive(unpack(sent.block))
