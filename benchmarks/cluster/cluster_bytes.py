@@ -31,7 +31,6 @@ from rtagent.cli.output import plain_table, print_json, stderr, stdout
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode
-from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Node, Settings
@@ -91,8 +90,7 @@ class World84:
         if slots is not None:
             replay = Replay(frames, ledger, config.learning, world.priorities)
             self.node = BufferNode(replay, frames, slots, np.random.default_rng(1))
-            store = FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype)
-            source = ReceivedShares(store)
+            source = ReceivedShares(slots, shapes)
         self._session = Session(1, source, BATCH, SETTINGS.learning_rate, 0.0)
 
     def exchange(self, count: int) -> int:

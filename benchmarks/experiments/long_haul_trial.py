@@ -25,7 +25,6 @@ from benchmarks.experiments.long_haul_worlds import BRICKS, SETTINGS, World, blu
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode
-from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Node, Settings
@@ -272,8 +271,7 @@ class Trial:
             priorities = Priorities.private(capacity, VirtualClock())
             replay = Replay(self._frames, self._ledger, self.config.learning, priorities)
             node = BufferNode(replay, self._frames, capacity, self._rng)
-            store = FrameStore(capacity, tuple(shapes.frame_shape), shapes.frame_dtype)
-            return node, ReceivedShares(store), replay
+            return node, ReceivedShares(capacity, shapes), replay
         kind = ForwardingNode if self.setup.architecture == "learner" else _AllAtOnce
         mirror = Mirror(self.config, shapes, VirtualClock())
         return kind(self._frames, self._ledger), mirror, mirror.replay

@@ -30,7 +30,6 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.calls import Outcome
-from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.joining import Joining, Welcome, check_same, check_version
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
@@ -264,8 +263,7 @@ class ClusterLearner:
         """What gives a node's transitions; a replay of the same run is kept."""
         config, shapes = joining.config, joining.blueprint
         if config.cluster.replay == "edge":
-            store = FrameStore(joining.slots, tuple(shapes.frame_shape), shapes.frame_dtype)
-            return ReceivedShares(store, shapes)
+            return ReceivedShares(joining.slots, shapes)
         known = self._nodes.get(joining.node)
         source = None if known is None else known.source
         if isinstance(source, Mirror) and source.made_for == (config, shapes):

@@ -28,7 +28,7 @@ class ReceivedShares:
     """The transitions of a node that samples by itself.
 
     Args:
-        store: frames that are kept for the node.
+        slots: number of frames that are kept for the node.
         blueprint: shapes.
 
     Attributes:
@@ -38,8 +38,9 @@ class ReceivedShares:
 
     expected = 0
 
-    def __init__(self, store: FrameStore, blueprint: Blueprint) -> None:
-        self._store, self._stack = store, blueprint.frame_stack
+    def __init__(self, slots: int, blueprint: Blueprint) -> None:
+        self._store = FrameStore(slots, blueprint.frame_shape, blueprint.frame_dtype)
+        self._stack = blueprint.frame_stack
         self._discrete = blueprint.action_shape == ()
         self._actions = blueprint.action_space.n if self._discrete else 0
         action = Kind(INDEX if self._discrete else FLOAT, blueprint.action_shape)

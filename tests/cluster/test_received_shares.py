@@ -9,13 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from rtagent.clock import VirtualClock
-from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import Message, MessageError, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Settings
 from rtagent.cluster.received_shares import Columns, ReceivedShares, batch_of
 from rtagent.learning.replay.replay import Replay
-from tests.cluster.edge import SHAPE, Edge
+from tests.cluster.edge import Edge
 
 SETTINGS = Settings(batch_size=64, learning_rate=5e-4, beta=0.7)
 SHARE, TICKS = 32, 80
@@ -24,9 +23,7 @@ SHARE, TICKS = 32, 80
 def share_of(edge: Edge, errors: float) -> tuple[Columns, npt.NDArray[np.float64]]:
     """A share of a node whose errors grow up to `errors`; with N P of its transitions."""
     edge.play(TICKS)
-    source: Mirror | ReceivedShares = ReceivedShares(
-        FrameStore(512, SHAPE, "float32"), edge.blueprint
-    )
+    source: Mirror | ReceivedShares = ReceivedShares(512, edge.blueprint)
     if edge.config.cluster.replay == "learner":
         source = Mirror(edge.config, edge.blueprint, VirtualClock())
         sent = edge.node.make(1, SETTINGS)
@@ -75,12 +72,10 @@ def test_a_share_that_no_network_of_this_world_learns_from_is_refused(
     sent = edge.node.make(SHARE, SETTINGS)
     assert sent is not None
     values, arrays = unpack(sent.block)
-    ReceivedShares(FrameStore(512, SHAPE, "float32"), edge.blueprint).receive(
-        Message(values, arrays)
-    )
+    ReceivedShares(512, edge.blueprint).receive(Message(values, arrays))
     bad = Message(
         values | {name: each for name, each in change.items() if name in values},
         arrays | {name: each for name, each in change.items() if name in arrays},
     )
     with pytest.raises(MessageError, match="no share"):
-        ReceivedShares(FrameStore(512, SHAPE, "float32"), edge.blueprint).receive(bad)
+        ReceivedShares(512, edge.blueprint).receive(bad)
