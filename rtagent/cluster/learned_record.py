@@ -21,18 +21,16 @@ class LearnedRecord:
     def __init__(self, record: LearnerRecord, event: Callable[..., object]) -> None:
         self._record, self._event = record, event
         self._bad_burst = False
-        self._samples: int | None = None
+        self._progress: tuple[int, int] | None = None
 
     def begin(self, progress: Progress) -> None:
         """Start from the progress that a learner without a state was given."""
-        self._record.updates = progress.updates
-        self._note_samples(progress.samples)
+        self._note_progress(progress.updates, progress.samples)
 
     def note(self, learned: Learned, now: float) -> None:
         """Count an update."""
         record = self._record
-        record.updates = learned.updates
-        self._note_samples(learned.samples)
+        self._note_progress(learned.updates, learned.samples)
         if learned.outcome == "overflowed":
             record.overflows += 1
         elif learned.outcome == "skipped":
@@ -49,11 +47,14 @@ class LearnedRecord:
             record.loss = learned.loss
             record.applied_ns, record.update_ns = int(now * NANO), int(learned.seconds * NANO)
 
-    def _note_samples(self, samples: int) -> None:
-        """Count how the learner's number grows. It falls if the learner restores an older state."""
+    def _note_progress(self, updates: int, samples: int) -> None:
+        """Count how the learner's numbers grow; both fall if it restores an older state."""
         record = self._record
-        if self._samples is None:
+        if self._progress is None:
+            record.updates = max(record.updates, updates)
             record.samples_consumed = max(record.samples_consumed, samples)
         else:
-            record.samples_consumed += max(0, samples - self._samples)
-        self._samples = samples
+            before = self._progress
+            record.updates += max(0, updates - before[0])
+            record.samples_consumed += max(0, samples - before[1])
+        self._progress = updates, samples

@@ -89,13 +89,14 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
     ]
 
 
-def test_samples_learned_from_do_not_fall_with_a_learner_that_begins_earlier() -> None:
+def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> None:
     record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
-    record.samples_consumed = 640
+    record.updates, record.samples_consumed = 80, 640
     counting, told = LearnedRecord(record, lambda kind, **said: None), []
     for samples in (800, 808, 160, 168, 176):
-        counting.note(APPLIED._replace(samples=samples), 0.0)
-        told.append(int(record.samples_consumed))
+        counting.note(APPLIED._replace(updates=samples // 8, samples=samples), 0.0)
+        told.append((int(record.updates), int(record.samples_consumed)))
     counting.begin(Progress(updates=0, samples=0))
-    counting.note(APPLIED._replace(samples=8), 0.0)
-    assert [*told, record.samples_consumed] == [800, 808, 808, 816, 824, 832]
+    counting.note(APPLIED._replace(updates=1, samples=8), 0.0)
+    told.append((int(record.updates), int(record.samples_consumed)))
+    assert told == [(each // 8, each) for each in (800, 808, 808, 816, 824, 832)]
