@@ -21,7 +21,7 @@ from rtagent.cluster.calls import Learned, Remote, StartFailedError, Weights
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
-from rtagent.cluster.message import Bytes, unpack
+from rtagent.cluster.message import Bytes, MessageError, unpack
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.errors import UserError
 
@@ -386,6 +386,8 @@ class Exchange:
         round_trip_s = self.in_flight.delay_s or self._emulation.rtt_s
         age_s = float(message.values["age_s"]) + max(round_trip_s / 2, emulated_s)
         values = np.asarray(message.arrays["weights"])
+        if values.shape != (self._joining.blueprint.parameters,) or np.isnan(values).any():
+            raise MessageError("the learner's weights are of another network, or have NaN")
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 
     def _note_failure(self, call: _Call, error: BaseException, now: float) -> None:

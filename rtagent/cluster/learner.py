@@ -31,7 +31,7 @@ import numpy as np
 from rtagent.clock import Clock
 from rtagent.cluster.calls import Outcome
 from rtagent.cluster.joining import Joining, Welcome, check_same, check_version
-from rtagent.cluster.message import Bytes, MessageError, pack, unpack
+from rtagent.cluster.message import Bytes, pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.received_shares import ReceivedShares, batch_of
 from rtagent.cluster.session import Session, Share
@@ -127,11 +127,7 @@ class ClusterLearner:
                 raise UserError("join first")
             if self._trainer.begun:
                 return
-            try:
-                snapshot = snapshot_from(unpack(block).arrays, self._trainer.parameters)
-            except ValueError as error:
-                raise MessageError(str(error)) from error
-            self._trainer.begin(snapshot)
+            self._trainer.begin(snapshot_from(unpack(block).arrays, self._trainer.parameters))
             self._published_at = self._clock.now()
             self._changed.notify_all()
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.cluster.message import MessageError
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import Device
@@ -183,12 +184,17 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
     """The reverse of `snapshot_arrays`.
 
     Raises:
-        ValueError: the arrays are no snapshot of so many parameters.
+        MessageError: the arrays are no snapshot of so many parameters, or have a number with which
+            nothing can be learned.
     """
     names = (*ARRAYS, "target")
     shapes = {name: each.shape for name, each in arrays.items()}
     if shapes != {**dict.fromkeys(names, (parameters,)), "progress": (len(fields(Progress)),)}:
-        raise ValueError(f"no state of {parameters} parameters: {shapes}")
-    weights, mean, square, target = (arrays[name].astype(np.float32) for name in names)
-    progress = Progress(*(int(value) for value in arrays["progress"]))
-    return Snapshot(Arrays(weights, mean, square), target, progress)
+        raise MessageError(f"no state of {parameters} parameters: {shapes}")
+    flat = [arrays[name].astype(np.float32) for name in names]
+    weights, mean, square, target = flat
+    counts = arrays["progress"].astype(np.int64)
+    # A network may have a constant that is infinite, such as a mask.
+    if any(np.isnan(each).any() for each in flat) or min(square.min(), counts.min()) < 0:
+        raise MessageError("no state to learn on: it has NaN, or counts or squares below 0")
+    return Snapshot(Arrays(weights, mean, square), target, Progress(*counts.tolist()))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rtagent.cluster.calls import StartFailedError
 from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.link import Emulation
+from rtagent.cluster.message import MessageError, pack
 from rtagent.processes.restart_policy import WELL_S
 from tests.cluster.edge import Edge
 from tests.cluster.scene import STEP_S, Scene, first_state
@@ -176,3 +178,19 @@ def test_a_learner_that_could_not_begin_is_looked_for_anew_soon() -> None:
     scene.run(10.0)
     assert exchange.lost(scene.clock.now())
     assert exchange.reason == "another learner writes its checkpoints there"
+
+
+@pytest.mark.parametrize("values", [np.zeros(1), np.zeros((2, 2)), "nan"])
+def test_weights_that_no_network_of_the_daemon_can_act_with_are_refused(
+    values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One value filled all of the weights that act.
+    world = Edge()
+    scene = Scene(world)
+    if isinstance(values, str):
+        values = np.full(world.blueprint.parameters, np.nan, np.float32)
+    about = {"version": 9, "updates": 9, "age_s": 0.0}
+    monkeypatch.setattr(scene.learner, "weights", lambda _: pack(about, {"weights": values}))
+    with pytest.raises(MessageError, match="the learner's weights are of another network"):
+        scene.run(1.0)
+    assert scene.exchanges[0].weights() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rtagent.cluster.trainer import Trainer
+from rtagent.cluster.message import MessageError
+from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.config_sources import parse_config
 from rtagent.learning import adam
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import HOST, Device
 from rtagent.learning.replay.batch import Batch
+from rtagent.memory.learner_state import Progress
 from rtagent.policy import networks
 from tests.cluster.edge import Edge
 from tests.conftest import make_blueprint
@@ -114,3 +116,14 @@ def test_a_learner_that_goes_on_does_not_draw_its_noise_again(
         assert generator is not None
         seeds.append(generator.initial_seed())
     assert seeds[0] == seeds[2] != seeds[1]
+
+
+@pytest.mark.parametrize("change", [
+    {"weights": np.array([1.0, np.nan])}, {"square": np.array([0.0, -1.0])},
+    {"target": np.zeros(1)}, {"progress": np.full(len(fields(Progress)), -1)},
+])
+def test_a_state_that_nothing_can_be_learned_on_is_refused(change: dict[str, Any]) -> None:
+    begin = snapshot_arrays(states.begin(np.array([np.inf, 1.0], np.float32), BEGUN))
+    assert snapshot_from(begin, 2).progress.updates == BEGUN
+    with pytest.raises(MessageError, match="no state"):
+        snapshot_from({**begin, **change}, 2)
