@@ -149,7 +149,13 @@ def _array(
         raise ProtocolError(
             f"the {name} is {found.shape} {found.dtype}, and this policy sees {shape} {dtype}"
         )
-    return found.reshape(shape).astype(dtype)
+    array = found.reshape(shape).astype(dtype)
+    # A number that is too large for its type would begin again at the smallest.
+    if dtype.kind == "u" and found.dtype.itemsize > dtype.itemsize and found.max(initial=0) > (
+        largest := np.iinfo(dtype).max
+    ):
+        raise ProtocolError(f"the {name} has numbers above {largest}, the largest {dtype}")
+    return array
 
 
 @dataclass

@@ -225,6 +225,16 @@ def test_a_huge_answer_is_not_read() -> None:
             ask(wire, encode({"observation": seen(0)}))
 
 
+def test_numbers_that_the_type_of_the_observation_does_not_hold_are_refused() -> None:
+    # 300 was seen as 44.
+    policy, seen_as = served(dtype=np.dtype(np.uint8)), np.zeros(0, np.float32)
+    (fits,) = policy.question({"observation": np.full(SHAPE, 255, np.uint16)}, seen_as)
+    assert fits.dtype == np.uint8
+    assert (fits == 255).all()
+    with pytest.raises(ProtocolError, match="numbers above 255, the largest uint8"):
+        policy.question({"observation": np.full(SHAPE, 300, np.uint16)}, seen_as)
+
+
 @pytest.mark.parametrize(("question", "reason"), [
     (encode({"observation": np.zeros(7, np.float32)}), "this policy sees"),
     (encode({"observation": np.zeros(SHAPE, np.uint8)}), "this policy sees"),
