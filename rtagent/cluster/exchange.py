@@ -265,7 +265,8 @@ class Exchange:
             self._sendings[each.seq] = _Sending(now, self._up.free_at, repeated)
 
     def _introduction(self) -> Joining:
-        return replace(self._joining, generated=self._node.generated)
+        node = self._node
+        return replace(self._joining, generated=node.generated, shipped=node.counts.shipped)
 
     def _ask_what_is_due(self, now: float) -> None:
         if not self._begun:

@@ -22,6 +22,7 @@ class Joining:
         blueprint: shapes.
         slots: number of frames that the learner shall keep for the node.
         generated: transitions that the node's world has generated so far.
+        shipped: transitions that the node has sent so far, to any learner.
         version: of rtagent at the node.
     """
 
@@ -30,6 +31,7 @@ class Joining:
     blueprint: Blueprint
     slots: int
     generated: int = 0
+    shipped: int = 0
     version: str = __version__
 
 

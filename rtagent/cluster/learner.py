@@ -106,10 +106,11 @@ class ClusterLearner:
             self._forget_gone(mirrors=True)
             self._sessions += 1
             learning = joining.config.learning
-            self._nodes[joining.node] = Session(
+            session = self._nodes[joining.node] = Session(
                 self._sessions, source, learning.batch_size, learning.learning_rate,
                 self._clock.now(),
             )
+            session.shipped = joining.shipped
             self._changed.notify_all()
             return Welcome(
                 self._sessions, self._trainer.begun, self._share(joining.node), source.expected

@@ -291,6 +291,18 @@ def test_a_node_says_what_it_has_generated_when_it_joins(replay: str) -> None:
     assert told == pytest.approx(world.node.generated, abs=25)
 
 
+def test_what_a_node_has_sent_does_not_fall_while_it_is_paused_after_it_has_joined_anew() -> None:
+    # Others showed 0 until it sent again: a counter that began anew, and then jumped.
+    scene = Scene(Edge())
+    scene.run(0.5)
+    scene.paused = {0}
+    scene.restart()
+    scene.run(2.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    shipped = scene.edges[0].node.counts.shipped
+    assert scene.learner.status()["nodes"][0]["shipped"] == shipped > 0
+
+
 def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
