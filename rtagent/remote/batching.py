@@ -2,9 +2,9 @@
 
 Why it is correct. The queue is used under its lock alone. A thread that is free takes all questions
 that wait, up to a bound, and answers them by one call; questions that come meanwhile wait for the
-next thread. Each question has a future of its own, which always ends: with its answer, with the
-error of the call, or cancelled. A connection has one question at a time, so the queue is at most as
-long as there are connections.
+next thread. If that call fails, each of them is asked alone. Each question has a future of its own,
+which always ends: with its answer, with the error of its own call, or cancelled. A connection has
+one question at a time, so the queue is at most as long as there are connections.
 """
 
 from __future__ import annotations
@@ -107,5 +107,10 @@ class Batcher:
             # A policy may also call `sys.exit`, which is to end neither this thread nor the server.
             failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
             for each in batch:
-                if not each.future.done():
+                if each.future.done():
+                    continue
+                if len(batch) == 1:
                     each.future.set_exception(failed)
+                else:
+                    # One bad question fails alone.
+                    self._settle([each])

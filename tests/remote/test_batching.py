@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -28,5 +29,32 @@ def test_a_policy_that_exits_fails_its_batch_and_answers_the_next() -> None:
             batcher.submit(np.zeros(2)).result(PATIENCE_S)
         answered = batcher.submit(np.ones(2)).result(PATIENCE_S)
         assert answered.arrays[0].tolist() == [2.0, 2.0]
+    finally:
+        batcher.close()
+
+
+def test_a_question_that_the_policy_fails_at_fails_alone() -> None:
+    """All clients whose questions were in its batch lost their connections."""
+    began, go, sizes = threading.Event(), threading.Event(), list[int]()
+
+    def policy(questions: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any]]:
+        sizes.append(len(questions))
+        began.set()
+        assert go.wait(PATIENCE_S)
+        if np.isnan(questions).any():
+            raise ValueError("no number")
+        return (questions + 1,)
+
+    batcher = Batcher(policy, VirtualClock())
+    try:
+        batcher.submit(np.zeros(2))
+        assert began.wait(PATIENCE_S)
+        good, bad, other = (batcher.submit(np.full(2, value)) for value in (1.0, np.nan, 2.0))
+        go.set()
+        assert good.result(PATIENCE_S).arrays[0].tolist() == [2.0, 2.0]
+        assert other.result(PATIENCE_S).arrays[0].tolist() == [3.0, 3.0]
+        with pytest.raises(ValueError, match="no number"):
+            bad.result(PATIENCE_S)
+        assert sizes == [1, 3, 1, 1, 1]
     finally:
         batcher.close()
