@@ -25,7 +25,7 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
-from rtagent.cluster.received_shares import COLUMNS, LARGEST_WEIGHT, Columns
+from rtagent.cluster.received_shares import COLUMNS, LARGEST_WEIGHT, Columns, check_finite
 from rtagent.config import MOST_BATCH, Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
@@ -95,6 +95,7 @@ class Mirror:
                 raise ValueError("numbers of frames that are none")
             if self._actions and not np.isin(rows["action"], range(self._actions)).all():
                 raise ValueError("an action that the world does not have")
+            check_finite(rows["reward"], rows["action"], frames)
             placed = list(zip(numbers.tolist(), starts.tolist(), frames, strict=True))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no ticks of a world: {error!r}") from error

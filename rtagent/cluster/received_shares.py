@@ -19,6 +19,7 @@ from rtagent.memory.blueprint import Blueprint
 Columns = dict[str, npt.NDArray[Any]]
 
 COLUMNS = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+FINITE_COLUMNS = ("actions", "rewards", "weights")
 FLOAT, FLAG, INDEX = np.dtype("<f4"), np.dtype("?"), np.dtype("<i8")
 LARGEST_WEIGHT = "largest_weight"
 """By which the importance weights of a share were divided: see `Replay.largest_weight`."""
@@ -62,6 +63,10 @@ class ReceivedShares:
             columns = {name: arrays[name] for name in COLUMNS}
             largest = float(message.values[LARGEST_WEIGHT])
             self._check(columns, stacks, largest)
+            discounts = np.where(columns["terminals"], 0.0, columns["discounts"])
+            check_finite(
+                arrays["new_frames"], discounts, *(columns[name] for name in FINITE_COLUMNS)
+            )
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         columns["observations"] = stacks[:, : self._stack]
@@ -87,6 +92,12 @@ class ReceivedShares:
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """Values and arrays for the answer to a share: its errors, which become priorities."""
         return {}, {"errors": errors}
+
+
+def check_finite(*arrays: npt.NDArray[Any]) -> None:
+    """Raise a ValueError for a number that is not finite: the whole batch would be left out."""
+    if not all(np.isfinite(each).all() for each in arrays if each.dtype.kind == "f"):
+        raise ValueError("a number that is not finite")
 
 
 def batch_of(shares: list[Columns]) -> Batch:

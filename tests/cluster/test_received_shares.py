@@ -61,6 +61,8 @@ def test_importance_weights_are_divided_by_the_largest_of_the_batch(replay: str)
     {"rewards": np.zeros(SHARE)}, {"terminals": np.zeros(SHARE, np.float32)},
     {"weights": np.array(1.0, np.float32)}, {"slots": np.zeros((SHARE, 2), np.int32)},
     {"slots": np.zeros(SHARE, np.int32)}, {"largest_weight": float("nan")},
+    {"rewards": np.full(SHARE, np.nan, np.float32)}, {"weights": np.full(SHARE, -np.inf, "<f4")},
+    {"new_frames": np.array([np.nan], np.float32)},
     {"largest_weight": 0.0}, {"demonstrated": np.zeros(SHARE + 1, np.bool_)},
 ])
 def test_a_share_that_no_network_of_this_world_learns_from_is_refused(

@@ -219,6 +219,7 @@ def test_the_trainer_is_used_under_its_lock_alone(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("change", [
     {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
+    {"frames": np.full((2, 3), np.nan, np.float32)},
     {"numbers": np.zeros(1, np.int64)}, {"stop": float("inf")},
     {"count": -1}, {"count": 10**12},
     {"numbers": np.arange(2.0)}, {"numbers": np.zeros((2, 1), np.int64)},
