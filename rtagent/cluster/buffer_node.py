@@ -122,8 +122,10 @@ class BufferNode(Node):
         priorities = chosen.priorities
         mean = None if priorities is None else float(np.mean(priorities))
         unpacked = numbers.size * ring.frames[0].nbytes
-        frames = transitions.frame.copy()
-        return self._keep(Sent(self._next_seq, block, frames, mean, unpacked))
+        return self._keep(Sent(
+            self._next_seq, block, frames=transitions.frame.copy(), priority=mean,
+            unpacked_bytes=unpacked,
+        ))
 
 
 def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:

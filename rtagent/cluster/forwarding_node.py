@@ -79,7 +79,7 @@ class ForwardingNode(Node):
             "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
         }
         block = pack({**self._values(settings), **values}, arrays)
-        return self._keep(Sent(self._next_seq, block))
+        return self._keep(Sent(self._next_seq, block, learns=bool(count)))
 
     def _count_lost(self, numbers: Ints | range) -> None:
         """Count lost ticks, in order; those that an earlier session has missed count once."""

@@ -88,7 +88,7 @@ class LinkFigures:
                 "id": exchange.node_name, "share": exchange.share, "generated": mark.generated,
                 "shipped": counts.shipped, "learned": counts.samples,
             }, *exchange.others],
-            "batches_in_flight": len(self._node.under_way),
+            "batches_in_flight": sum(each.learns for each in self._node.under_way.values()),
             "bytes_up_per_sample": _ratio(counts.bytes_up - before.bytes_up, samples),
             "bytes_down_per_sample": _ratio(counts.bytes_down - before.bytes_down, samples),
             "alpha": _ratio(mark.generated - first.generated, samples),

@@ -44,6 +44,7 @@ class Sent(NamedTuple):
     Attributes:
         seq: its number.
         block: the message, in case it must be sent again.
+        learns: whether it asks the learner to learn.
         frames: (B,) frame numbers of its transitions; empty if the learner samples.
         priority: mean priority of its transitions when they were sampled. If None, sampling is
             uniform, or the learner samples.
@@ -52,6 +53,7 @@ class Sent(NamedTuple):
 
     seq: int
     block: Bytes
+    learns: bool = True
     frames: Ints = NOTHING
     priority: float | None = None
     unpacked_bytes: int = 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rtagent.cluster import link_figures
+from rtagent.cluster.forwarding_node import TICKS_PER_CALL
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.link_figures import LinkFigures, counted
 from tests.cluster.edge import Edge
@@ -74,6 +75,20 @@ def test_a_call_fails_if_it_or_its_answer_is_lost() -> None:
     told = figures.document(scene.clock.now())["emulated"]["loss"]
     assert told == pytest.approx(1 - answered / calls, abs=0.01)
     assert told == pytest.approx(0.19)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_ticks_that_are_sent_while_learning_is_paused_are_no_batch(paused: bool) -> None:
+    edge = Edge(replay="learner")
+    scene = Scene(edge)
+    scene.paused = {0} if paused else set()
+    scene.run(1.0, learn=0)
+    figures = LinkFigures(scene.exchanges[0], edge.node, NO_EMULATION)
+    edge.play(TICKS_PER_CALL)
+    assert edge.node.make(0, scene.settings) is not None
+    in_flight = figures.document(scene.clock.now())["batches_in_flight"]
+    assert in_flight == len(edge.node.under_way) - 1
+    assert (in_flight == 0) == paused
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
