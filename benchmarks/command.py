@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from rtagent.cli import EXIT_USER_ERROR, Parser
 from rtagent.cli.options import check_written, why_unwritable
@@ -20,6 +20,7 @@ from rtagent.errors import UserError
 from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
 
+Number = TypeVar("Number", int, float)
 Result = Mapping[str, Any]
 
 
@@ -55,6 +56,19 @@ def _above_zero(kind: Callable[[str], float], text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text}: must be above 0")
     return value
+
+
+def at_least(least: Number) -> Callable[[str], Number]:
+    """The type of an option below which there would be nothing to measure."""
+    kind = type(least)
+
+    def number(text: str) -> Number:
+        value = kind(text)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be at least {least}")
+        return value
+
+    return number
 
 
 def from_zero(text: str) -> int:

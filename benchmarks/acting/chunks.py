@@ -29,7 +29,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from benchmarks.acting.remote import Server
-from benchmarks.command import command_line
+from benchmarks.command import at_least, command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.output import print_json
 from rtagent.config import GAME_BOY_HZ
@@ -180,7 +180,7 @@ def summary(
 def main() -> int:
     """Print the figures; exit code 1 if a run that can stay below the limit does not."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each live run")
+    parser.add_argument("--seconds", type=at_least(1.0), default=30.0, help="of each live run")
     parser.add_argument("--virtual", action="store_true", help="only in virtual time")
     args = parser.parse_args()
     dead = (Kill(VIRTUAL_S / 2.0, PROCESSES - 1),)

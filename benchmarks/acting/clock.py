@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from benchmarks.command import command_line, report
+from benchmarks.command import at_least, command_line, report
 from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
@@ -21,7 +21,7 @@ MOST_DEVIATION = 0.0002
 def main() -> int:
     """Print rate, drift and lateness; exit code 1 if the rate is off by more than 0.02 %."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=at_least(0.1), default=60.0)
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     with acting_run() as runtime:

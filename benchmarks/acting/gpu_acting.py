@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import command_line
+from benchmarks.command import at_least, command_line
 from benchmarks.runs import acting_run, rows_of
 from rtagent import Runtime, load_config
 from rtagent.cli.output import known, print_json
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--width", type=int, default=98)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=at_least(0.5), default=10.0)
     parser.add_argument("--learn", action="store_true", help="learn on the same GPU meanwhile")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)

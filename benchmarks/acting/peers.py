@@ -48,7 +48,7 @@ from benchmarks.acting.peer_world import (
     tick_loop,
 )
 from benchmarks.acting.torchrl_server import SERVER, torchrl_server
-from benchmarks.command import command_line
+from benchmarks.command import at_least, command_line
 from benchmarks.replay.replay_contenders import peer
 from benchmarks.runs import acting_run
 from rtagent.cli.output import print_json
@@ -275,7 +275,9 @@ def available() -> dict[str, Callable[[float], dict[str, float]]]:
 def main() -> int:
     """Print medians over the rounds, and the overhead of each peer over ours."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each side in each round")
+    parser.add_argument(
+        "--seconds", type=at_least(1.0), default=10.0, help="of each side in each round"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     sides = available()

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import Result, command_line, report
+from benchmarks.command import Result, at_least, command_line, report
 from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
@@ -256,7 +256,7 @@ def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> Span |
 def main() -> int:
     """Print both distributions and their ratio; exit code 1 if a bar is missed."""
     parser = command_line(__doc__)
-    parser.add_argument("--frames", type=int, default=600)
+    parser.add_argument("--frames", type=at_least(BLOCKS), default=600)
     parser.add_argument("--realtime", choices=("auto", "off"), default="auto")
     args = parser.parse_args()
     measured = measure(args.frames, args.realtime)

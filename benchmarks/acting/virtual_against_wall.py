@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.command import command_line, from_zero
+from benchmarks.command import at_least, command_line, from_zero
 from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import print_json
@@ -35,6 +35,9 @@ from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
 from rtagent.virtual.result import figures_since
 
 WARM_UP_S = 5.0
+LEAST_S = 30.0
+"""By then updates are made (from 10 s on), and an episode, of at most 20 s, has ended after the
+warm-up."""
 LOOK_S = 0.2
 """Seconds between two readings of the time of the last update."""
 TRAINED_S = 200.0
@@ -98,7 +101,7 @@ def relative(wall: float, simulated: float) -> float:
 def main() -> int:
     """Both runs on both clocks; exit code 1 if a bound is missed."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=at_least(LEAST_S), default=60.0)
     parser.add_argument("--seed", type=from_zero, default=0)
     args = parser.parse_args()
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.command import command_line
+from benchmarks.command import at_least, command_line
 from rtagent import Runtime, load_config
 from rtagent.cli.output import plain_table, print_json, stdout
 
@@ -65,7 +65,7 @@ def main() -> None:
     """Parse the command line and run."""
     parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=8.0, help="per round")
+    parser.add_argument("--seconds", type=at_least(0.5), default=8.0, help="per round")
     options = parser.parse_args()
     common = ["learning.learning_starts=256", "replay.capacity=20000", "run.tensorboard=false"]
     alone = [*common, "env.rate_hz=60", "inference.processes=1", "policy.network=resnet",

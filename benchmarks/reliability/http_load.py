@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.command import Result, command_line, report
+from benchmarks.command import Result, at_least, command_line, report
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import cpu_s
 from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Rows
@@ -225,7 +225,7 @@ def main() -> int:
     """Measure; exit code 1 if a limit is missed or a request was refused."""
     parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
+    parser.add_argument("--seconds", type=at_least(0.5), default=10.0, help="of each phase")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     result = {"floor": floor, **measure(args.rounds, args.seconds)}

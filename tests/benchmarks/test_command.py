@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks.command import command_line, from_zero, new_file, new_picture, report
+from benchmarks.command import at_least, command_line, from_zero, new_file, new_picture, report
 from rtagent.errors import UserError
 
 
@@ -16,6 +17,7 @@ from rtagent.errors import UserError
     ["--nothing"], ["--seconds", "x"], ["--seconds", "-1"], ["--seconds", "0"],
     ["--seconds", "nan"], ["--seconds", "inf"], ["--rounds", "0"], ["--rounds", "1.5"],
     ["--seed=-1"], ["--seed", "x"], ["--save", "/nowhere/file"], ["--save", "/tmp"],
+    ["--frames", "5"], ["--frames", "6.5"], ["--long", "29.9"], ["--long", "nan"], ["--long", "x"],
 ])
 def test_bad_input_is_one_line_that_names_the_command(
     wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -26,6 +28,8 @@ def test_bad_input_is_one_line_that_names_the_command(
     parser.add_argument("--rounds", type=int, nargs="+")
     parser.add_argument("--seed", type=from_zero)
     parser.add_argument("--save", type=new_file)
+    parser.add_argument("--frames", type=at_least(6))
+    parser.add_argument("--long", type=at_least(30.0))
     with pytest.raises(SystemExit) as ended:
         parser.parse_args()
     assert ended.value.code == 2
@@ -46,13 +50,32 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_once(file: str, why: st
         parser.parse_args(["--picture", file])
 
 
+@pytest.mark.parametrize("command", [
+    "acting.clock --seconds 0.001", "acting.peers --seconds 0.01", "acting.chunks --seconds 0.01",
+    "acting.registration --frames 5", "acting.virtual_against_wall --seconds 20",
+    "learning.learners --seconds 0.001", "reliability.http_load --seconds 0.01",
+    "replay.adding --count 9", "replay.adding --seconds 0.01",
+])
+def test_a_run_too_short_to_measure_anything_is_refused_before_it_begins(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most ended with a traceback, some after minutes: percentiles of nothing."""
+    name, *arguments = command.split()
+    monkeypatch.setattr("sys.argv", [f"{name}.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+    assert ended.value.code == 2
+    assert f"{arguments[0]}: {arguments[1]}: must be at least" in capsys.readouterr().err
+
+
 def test_numbers_within_their_bounds_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["chunks.py"])
     parser = command_line("Chunks.")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=from_zero)
-    given = parser.parse_args(["--seconds", "0.5", "--seed", "0"])
-    assert (given.seconds, given.seed) == (0.5, 0)
+    parser.add_argument("--frames", type=at_least(6))
+    given = parser.parse_args(["--seconds", "0.5", "--seed", "0", "--frames", "6"])
+    assert (given.seconds, given.seed, given.frames) == (0.5, 0, 6)
 
 
 def test_a_figure_that_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
