@@ -48,6 +48,7 @@ from benchmarks.process_figures import descendants
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
+from rtagent.errors import UserError
 
 FOLLOW_S = 5.0
 """Longest time that the shares of a batch may take to follow."""
@@ -60,6 +61,11 @@ MORE_INACTION = 0.01
 HEAD_AWAY_S = 10.0
 """Less than the time after which Ray's processes give the head up."""
 HEAD_LOST = "head killed until that is told"
+LINKS = {
+    "200 ms of delay": "cluster.emulated_rtt_ms=200",
+    "1 % of messages lost, each way": "cluster.emulated_loss=0.01",
+}
+"""Links that are emulated: name -> setting."""
 
 
 class Phase(NamedTuple):
@@ -161,7 +167,11 @@ def faults(
 
 
 def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phase]:
-    """All phases with one of these words in their name, one after the other; all, without words."""
+    """All phases with one of these words in their name, one after the other; all, without words.
+
+    Raises:
+        UserError: a word is in no name.
+    """
 
     def wanted(name: str) -> bool:
         return not only or any(word in name for word in only)
@@ -169,15 +179,27 @@ def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phas
     with daemon() as here:
         with cluster.daemon() as joined:
             until(lambda: learned(joined), "it learns")
-            for name, fault in faults(cluster, joined, seconds).items():
+            doable = faults(cluster, joined, seconds)
+            check_words(only, [*doable, *LINKS])
+            for name, fault in doable.items():
                 if wanted(name):
                     yield phase(name, fault, cluster, joined, here, seconds)
-        for name, setting in (("200 ms of delay", "cluster.emulated_rtt_ms=200"),
-                              ("1 % of messages lost, each way", "cluster.emulated_loss=0.01")):
+        for name, setting in LINKS.items():
             if wanted(name):
                 with cluster.daemon(setting) as joined:
                     until(partial(learned, joined), "it learns")
                     yield phase(name, lambda: None, cluster, joined, here, seconds)
+
+
+def check_words(only: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse a word that is in no name: of no phase all is well.
+
+    Raises:
+        UserError: there is one.
+    """
+    for word in only:
+        if not any(word in name for name in names):
+            raise UserError(f"--only {word}: in no phase; they are: {'; '.join(names)}")
 
 
 def phase(

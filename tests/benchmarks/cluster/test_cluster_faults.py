@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster.cluster_faults import Phase, Sharing, verdict
+from benchmarks.cluster.cluster_faults import LINKS, Phase, Sharing, check_words, verdict
 from benchmarks.cluster.ray_cluster import LearnerNode
+from rtagent.errors import UserError
 
 WELL = Phase("none", 0.001, 0.002, None, (), 0.3, 2, 0, 0, 0)
 EVEN = Sharing(3.1, 2.2, 4_000, 4_000, 4_000)
@@ -36,6 +37,14 @@ def test_all_is_well() -> None:
 )
 def test_what_is_missed_is_named(phase: Phase, sharing: Sharing, missed: str) -> None:
     assert [claim for claim, holds in verdict([WELL, phase], sharing) if not holds] == [missed]
+
+
+def test_a_word_that_is_in_no_name_is_refused() -> None:
+    """No phase was run, and every claim about the phases held."""
+    check_words((), [])
+    check_words(("delay", "lost"), list(LINKS))
+    with pytest.raises(UserError, match=r"--only lerner: in no phase; they are: 200 ms of delay; "):
+        check_words(("delay", "lerner"), list(LINKS))
 
 
 def test_what_a_learner_printed_is_not_left_behind(
