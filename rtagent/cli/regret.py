@@ -44,7 +44,7 @@ from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.evaluation import regret
 from rtagent.evaluation.intervals import Estimate, jackknife
-from rtagent.evaluation.process import Values
+from rtagent.evaluation.process import LONGEST_EPISODE_S, Values
 from rtagent.evaluation.regret import Episodes, PausedWorld
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
 from rtagent.memory.ledger import Ints, Rows
@@ -251,7 +251,8 @@ class Measurement:
             "rate_hz": self._adapter.rate_hz,
             "worlds": {
                 name: {**self._figures(each), "mean_ticks": float(each.ticks.mean()),
-                       "returns": each.returns.tolist()}
+                       "returns": each.returns.tolist(),
+                       "unfinished": int((~each.ended).sum())}
                 for name, each in worlds.items()
             },
             "live": {
@@ -268,7 +269,7 @@ class Measurement:
 
     def _figures(self, *worlds: Episodes) -> dict[str, Any]:
         """Return per episode and per second of a world, or of one world minus another."""
-        samples = [np.column_stack(each) for each in worlds]
+        samples = [np.column_stack((each.returns, each.ticks)) for each in worlds]
         rate_hz = self._adapter.rate_hz
         per = {
             "per_episode": lambda each: float(each[:, 0].mean()),
@@ -347,7 +348,10 @@ def _lines(result: dict[str, Any]) -> list[str]:
     live, found, rewards = result["live"], result["predictability"], result["reward_range"]
     delay = live["delay_ticks"]
     kind = "declared" if rewards["declared"] else "observed, so the bounds are estimates"
+    cut = ((NAMES[name], each["unfinished"]) for name, each in result["worlds"].items())
     lines = [
+        *(f"{title}: {count} of the episodes did not end, and {'was' if count == 1 else 'were'} "
+          f"cut after {LONGEST_EPISODE_S:.0f} s" for title, count in cut if count),
         f"live: inaction {percent(live['inaction_fraction'])}, delay {delay['mean']:.1f} ticks on "
         f"the mean, p99 {delay['p99']:.0f}",
         f"reward of a tick: {rewards['low']:g} to {rewards['high']:g}, {kind}",

@@ -40,14 +40,16 @@ class Episodes(NamedTuple):
     Attributes:
         returns: (n,) undiscounted.
         ticks: (n,) lengths.
+        ended: (n,) False where it was cut.
     """
 
     returns: npt.NDArray[np.float64]
     ticks: npt.NDArray[np.int64]
+    ended: npt.NDArray[np.bool_]
 
     def first(self, count: int) -> Episodes:
         """The first `count` episodes."""
-        return Episodes(self.returns[:count], self.ticks[:count])
+        return Episodes(self.returns[:count], self.ticks[:count], self.ended[:count])
 
 
 class PausedWorld:
@@ -122,7 +124,7 @@ class PausedWorld:
     def play(self, count: int, on_episode: Callable[[], object] = lambda: None) -> Episodes:
         """Play episodes, fewer if `go_on` ends it; `on_episode` is called after each."""
         longest = longest_episode(self.adapter.rate_hz)
-        played: list[tuple[float, int]] = []
+        played: list[tuple[float, int, bool]] = []
         while len(played) < count:
             self.reset()
             total, length, over = 0.0, 0, False
@@ -131,7 +133,7 @@ class PausedWorld:
                     return _episodes(played)
                 reward, over = self.step()
                 total, length = total + reward, length + 1
-            played.append((total, length))
+            played.append((total, length, over))
             on_episode()
         return _episodes(played)
 
@@ -141,9 +143,11 @@ class PausedWorld:
         self._actions.append(np.copy(greedy_action(answer, self.adapter.action_space))[()])
 
 
-def _episodes(played: Sequence[tuple[float, int]]) -> Episodes:
-    returns, ticks = zip(*played, strict=True) if played else ((), ())
-    return Episodes(np.array(returns, np.float64), np.array(ticks, np.int64))
+def _episodes(played: Sequence[tuple[float, int, bool]]) -> Episodes:
+    returns, ticks, ended = zip(*played, strict=True) if played else ((), (), ())
+    return Episodes(
+        np.array(returns, np.float64), np.array(ticks, np.int64), np.array(ended, np.bool_)
+    )
 
 
 def live_episodes(rows: Rows) -> Episodes:
@@ -151,7 +155,7 @@ def live_episodes(rows: Rows) -> Episodes:
     ends = np.flatnonzero(rows["flags"])
     starts = np.append(0, ends + 1)[:-1]
     return _episodes([
-        (float(rows["reward"][a : b + 1].sum(dtype=np.float64)), int(b + 1 - a))
+        (float(rows["reward"][a : b + 1].sum(dtype=np.float64)), int(b + 1 - a), True)
         for a, b in zip(starts, ends, strict=True)
     ])
 

@@ -103,6 +103,28 @@ def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played()
     assert found["live"]["delay_ticks"]["max"] == 1
 
 
+def test_episodes_that_were_cut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their returns are those of the time until the cut, and so are the regrets."""
+    rows = np.zeros(6, row_dtype(make_blueprint()))
+    rows["tick"] = np.arange(6)
+    rows["observed"] = rows["tick"] - 1
+    rows["reward"], rows["flags"][2::3] = 1.0, 1
+    rows["source"] = Source.AGENT
+    monkeypatch.setattr("rtagent.evaluation.regret.longest_episode", lambda rate_hz: 2)
+    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(Stays(), EnvConfig())
+    with Progress(disable=True) as progress:
+        measured = Measurement(adapter, config, rows, 2, StopSignal(), progress)
+        measured.play(lambda _: np.zeros(2, np.float32), None)
+    found = measured.result()
+    assert {name: each["unfinished"] for name, each in found["worlds"].items()} == {
+        "live": 0, "paused": 2, "delayed": 2,
+    }
+    assert regret._lines(found)[:2] == [
+        "R0 paused: 2 of the episodes did not end, and were cut after 600 s",
+        "R1 paused, recorded delays: 2 of the episodes did not end, and were cut after 600 s",
+    ]
+
+
 @pytest.mark.parametrize(
     ("stopped", "said"),
     [(True, r"^ended before 2 episodes"), (False, r"^1 of the 2 episodes.*--seconds")],
