@@ -10,6 +10,7 @@ different conditions (size, version, code) are never mixed: such a folder is ref
 from __future__ import annotations
 
 import csv
+import fcntl
 import importlib
 import json
 import math
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -111,7 +113,8 @@ def perform(
         The content of `results.json`.
 
     Raises:
-        UserError: the folder holds results under other conditions, or an option names no trial.
+        UserError: the folder holds results under other conditions, or is written by another
+            experiment; or an option names no trial.
         KeyboardInterrupt: the user has interrupted; all finished trials are saved.
     """
     usual = experiment.seeds[: QUICK_SEEDS if options.quick else None]
@@ -126,26 +129,26 @@ def perform(
         # Tables and pictures have the experiment's order, whatever was carried out first.
         return trial["seed"], places.get(identity(trial, 0), -1)
 
-    record = _begun(options, planned)
-    record["trials"].sort(key=place)
-    with progress_bar(
-        TextColumn(options.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    ) as bar:
-        done = {identity(trial) for trial in record["trials"]}
-        task = bar.add_task("", total=len(planned))
-        for wave in _waves(experiment, planned):
-            left = {identity(trial): trial for trial in wave if identity(trial) not in done}
-            bar.advance(task, len(wave) - len(left))
-            calls = {key: partial(_timed, experiment.run, trial) for key, trial in left.items()}
-            for key, outcome in (carry_out or outcomes)(calls, at_once(wave)):
-                kept = left[key] | _as_record(outcome)
-                record["trials"] = sorted([*record["trials"], kept], key=place)
-                record["ended"] = _now()
-                save(options.out / KEPT, record)
-                bar.advance(task)
-                if "failed" in kept:
-                    print(f"{describe(kept)}: failed: {kept['failed']}", file=sys.stderr)
-    _present(experiment, options, record)
+    with _held(options.out):
+        record = _begun(options, planned)
+        record["trials"].sort(key=place)
+        columns = TextColumn(options.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with progress_bar(*columns) as bar:
+            done = {identity(trial) for trial in record["trials"]}
+            task = bar.add_task("", total=len(planned))
+            for wave in _waves(experiment, planned):
+                left = {identity(trial): trial for trial in wave if identity(trial) not in done}
+                bar.advance(task, len(wave) - len(left))
+                calls = {key: partial(_timed, experiment.run, trial) for key, trial in left.items()}
+                for key, outcome in (carry_out or outcomes)(calls, at_once(wave)):
+                    kept = left[key] | _as_record(outcome)
+                    record["trials"] = sorted([*record["trials"], kept], key=place)
+                    record["ended"] = _now()
+                    save(options.out / KEPT, record)
+                    bar.advance(task)
+                    if "failed" in kept:
+                        print(f"{describe(kept)}: failed: {kept['failed']}", file=sys.stderr)
+        _present(experiment, options, record)
     return record
 
 
@@ -269,6 +272,29 @@ def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[d
     return [virtual, *waves] if virtual else waves
 
 
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep others from a folder: each would save its own trials alone.
+
+    Raises:
+        UserError: another experiment holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Not every file system of a network locks folders.
+        with suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"{folder}: another experiment writes its results there; name another --out"
+                ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
     """The record to continue, or a new one; trials that failed are left out, to be tried again."""
     path = options.out / KEPT
@@ -286,7 +312,6 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         for name in (KEPT, *TABLES, _picture(options)):
             (options.out / name).unlink(missing_ok=True)
     if not path.exists():
-        options.out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=options.out):
             # Else a folder that cannot be written to is noticed after the first trial.
             return fresh

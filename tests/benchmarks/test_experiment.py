@@ -260,6 +260,23 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(options: Options)
         perform(experiment_of(1), replace(options, out=Path("/proc")), InThisProcess())
 
 
+def test_two_do_not_write_into_one_folder(options: Options) -> None:
+    """The one that saved last left out what the other had finished."""
+
+    def another(calls: dict[str, Callable[[], Any]], _: int) -> Iterator[tuple[str, Any]]:
+        if calls:
+            with pytest.raises(UserError, match="another experiment writes its results there"):
+                perform(experiment_of(2), options, InThisProcess())
+            refused.append(len(calls))
+        yield from InThisProcess()(calls, 1)
+
+    refused: list[int] = []
+    record = perform(experiment_of(1), options, another)
+    assert refused == [2]
+    assert len(perform(experiment_of(1, 2), options, InThisProcess())["trials"]) == 4
+    assert len(record["trials"]) == 2
+
+
 def test_a_damaged_folder_is_refused(options: Options) -> None:
     options.out.mkdir()
     (options.out / "results.json").write_text("{")
