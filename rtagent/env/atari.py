@@ -12,6 +12,8 @@ from rtagent.errors import UserError
 
 NAMESPACE = "ALE/"
 CONSOLE_HZ = 60.0
+SKIPS = ("frame_skip", "_skip")
+"""Of Gymnasium's AtariPreprocessing and MaxAndSkipObservation: steps that they take at once."""
 
 
 def register(name: str) -> None:
@@ -43,5 +45,8 @@ def rate_hz(env: gym.Env[Any, Any]) -> float | None:
         return None
     skip = env.spec.kwargs.get("frameskip", 1)
     # A pair is a range, its end excluded, from which each step draws its skip.
-    mean = skip if isinstance(skip, Real) else (skip[0] + skip[1] - 1) / 2
-    return CONSOLE_HZ / float(mean)
+    mean = float(skip) if isinstance(skip, Real) else (skip[0] + skip[1] - 1) / 2
+    for name in SKIPS:
+        if env.has_wrapper_attr(name):
+            mean *= env.get_wrapper_attr(name)
+    return CONSOLE_HZ / mean

@@ -73,6 +73,26 @@ def test_an_atari_game_says_what_its_actions_mean() -> None:
     adapter.close()
 
 
+def breakout(skip: int) -> gym.Env:
+    atari.register("ALE/Breakout-v5")
+    return gym.make("ALE/Breakout-v5", frameskip=skip)
+
+
+def preprocessed(skip: int) -> gym.Env:
+    return gym.wrappers.AtariPreprocessing(breakout(1), noop_max=0, frame_skip=skip)
+
+
+def skipping(skip: int) -> gym.Env:
+    return gym.wrappers.MaxAndSkipObservation(breakout(2), skip)
+
+
+@pytest.mark.parametrize(("name", "rate_hz"), [("preprocessed", 20.0), ("skipping", 10.0)])
+def test_frames_that_a_wrapper_skips_count_for_the_rate(name: str, rate_hz: float) -> None:
+    adapter = open_environment(EnvConfig(id=f"{__name__}:{name}", kwargs={"skip": 3}))
+    assert adapter.rate_hz == rate_hz
+    adapter.close()
+
+
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(UserError, match=r"pip install 'rtagent\[atari\]'"):
