@@ -73,6 +73,13 @@ def _searched() -> list[str]:
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 
+def signal_name(number: int) -> str:
+    """As `SIGKILL`; a realtime signal that has no name by its number."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
 class Process:
     """A child of the fork server, as its owner sees it.
 

@@ -8,15 +8,14 @@ follow which and why; `Child._enter` alone writes the state, and refuses every o
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from rtagent.logs.shortening import short_error
+from rtagent.processes.launch import signal_name
 from rtagent.processes.pipe import Pipe, open_pipe
 from rtagent.processes.restart_policy import RestartPolicy
 
@@ -209,7 +208,7 @@ class Child:
         if self.state is State.STOPPING:
             self._enter(State.STOPPED, now)
             return
-        died = f"killed by {_signal_name(-code)}" if code < 0 else f"left with code {code}"
+        died = f"killed by {signal_name(-code)}" if code < 0 else f"left with code {code}"
         self.last_error = self._killed_for or self.said or failure or died
         ran_s = now - self.since if self.state is State.RUNNING else 0.0
         self._await_next_life(now, ran_s, jitter)
@@ -243,10 +242,3 @@ class Child:
         if state not in SUCCESSORS[self.state]:
             raise RuntimeError(f"{self.name} cannot become {state}: it is {self.state}")
         self.state, self.since = state, now
-
-
-def _signal_name(number: int) -> str:
-    """As `SIGKILL`; a realtime signal that has no name by its number."""
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

@@ -18,7 +18,7 @@ from multiprocess.reduction import ForkingPickler
 
 from rtagent.config import EnvConfig
 from rtagent.errors import UserError
-from rtagent.processes.launch import module_command
+from rtagent.processes.launch import module_command, signal_name
 from rtagent.testing import verdicts
 from rtagent.testing.findings import Findings, Job, MakeEnv
 from rtagent.testing.report import Check, Report
@@ -27,6 +27,8 @@ START_S = 60.0
 """How long the child may take to import what it needs."""
 LONGEST_S = 3600.0
 HIGHEST_HZ = 1000.0
+LONGEST_LINE = 1000
+"""Bytes of a process's last line that are shown."""
 
 
 def check_realtime(
@@ -133,7 +135,7 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
             ours.close()
         if outcome.died_in is not None:
             outcome.found.error = (
-                f"the process died in {outcome.died_in} {_last_words(process.returncode, output)}"
+                f"the process died in {outcome.died_in} {last_words(process.returncode, output)}"
             )
         return outcome
 
@@ -154,9 +156,10 @@ def _listen(pipe: Connection, job: Job, progress: Callable[[str], object]) -> Ou
     return Outcome(found, f"{call} did not come back within {limit_s:.3g} s")
 
 
-def _last_words(code: int, output: IO[bytes]) -> str:
-    output.seek(0)
+def last_words(code: int, output: IO[bytes]) -> str:
+    """How a process ended, and the last line of what it has printed."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - LONGEST_LINE))
     lines = output.read().decode(errors="replace").strip().splitlines()
-    reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    reason = signal_name(-code) if code < 0 else f"exit code {code}"
     last = f": {lines[-1].strip()}" if lines else ""
     return f"({reason}){last}"

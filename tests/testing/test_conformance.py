@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.testing import check_realtime
+from rtagent.testing.conformance import LONGEST_LINE, last_words
 from tests.conftest import eventually, open_descriptors
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -77,6 +79,17 @@ def test_a_process_that_dies_is_an_error_with_its_last_words() -> None:
     assert report.check("errors").verdict == "fail"
     assert "died in step() (SIGABRT)" in report.check("errors").found
     assert "no more cores" in report.check("errors").found
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(-6, "SIGABRT"), (-40, "signal 40"), (3, "exit code 3")]
+)
+def test_the_last_words_are_short_however_much_was_printed(code: int, reason: str) -> None:
+    said = io.BytesIO(b"y" * 100_000 + b"\nno more cores\n")
+    assert last_words(code, said) == f"({reason}): no more cores"
+    said = io.BytesIO(b"y" * 100_000)
+    assert last_words(code, said) == f"({reason}): {'y' * LONGEST_LINE}"
+    assert last_words(code, io.BytesIO()) == f"({reason})"
 
 
 @pytest.mark.process
