@@ -144,6 +144,8 @@ class BoxActions(Actions):
         return np.asarray(np.clip(values, space.low, space.high))
 
 
+MOST_ACTIONS = 65_536
+"""A network has an output for each."""
 MOST_COMBINATIONS = 64
 """Among more actions, their values could hardly tell the better from the worse."""
 MOST_BOUND = np.float64(np.finfo(np.float32).max) / 2.0
@@ -158,9 +160,11 @@ def actions_for(space: gym.Space[Any]) -> Actions:
     Raises:
         UserError: names the space if its actions cannot be used.
     """
-    if isinstance(space, gym.spaces.Discrete):
-        return DiscreteActions(space)
     reason = "expected Discrete or a Box of floats"
+    if isinstance(space, gym.spaces.Discrete):
+        if space.n <= MOST_ACTIONS:
+            return DiscreteActions(space)
+        reason = f"{MOST_ACTIONS} actions are the most"
     if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if (np.abs([space.low, space.high]) <= MOST_BOUND).all():
             return BoxActions(space)

@@ -208,6 +208,7 @@ def test_combinations_of_choices_are_discrete_actions(space, numbers, index):
 @pytest.mark.parametrize(
     "space",
     [
+        Discrete(65_537),
         gym.spaces.MultiBinary(12),
         gym.spaces.MultiDiscrete([9, 9]),
         gym.spaces.Tuple([Discrete(2)]),
