@@ -292,7 +292,7 @@ class FlattenedObserver(Observer):
 class EntryObserver(Observer):
     """One entry of a Dict observation."""
 
-    def __init__(self, key: str, entry: Observer) -> None:
+    def __init__(self, key: Any, entry: Observer) -> None:
         self.key, self.entry = key, entry
         self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
 
@@ -302,13 +302,14 @@ class EntryObserver(Observer):
         return self.entry(observation[self.key])
 
 
-def _entry(space: gym.spaces.Dict, key: str) -> str | None:
+def _entry(space: gym.spaces.Dict, key: str) -> Any:
     """The name of the entry that the agent sees; None if it sees all of them, flattened."""
     if key != "auto":
-        if key not in space.spaces:
-            known = ", ".join(map(str, space.spaces))
-            raise UserError(f"env.observation_key = {key}: the observation has {known}")
-        return key
+        # A name may be a number.
+        names = {str(name): name for name in space.spaces}
+        if key not in names:
+            raise UserError(f"env.observation_key = {key}: the observation has {', '.join(names)}")
+        return names[key]
     pictures = [
         name for name, entry in space.spaces.items()
         if isinstance(entry, gym.spaces.Box) and _layout(entry) is not None
@@ -319,7 +320,7 @@ def _entry(space: gym.spaces.Dict, key: str) -> str | None:
     if usual:
         return usual[0]
     raise UserError(
-        f"cannot choose among the pictures {', '.join(pictures)} of {_shown(space)}; "
+        f"cannot choose among the pictures {', '.join(map(str, pictures))} of {_shown(space)}; "
         "set env.observation_key to one of them"
     )
 

@@ -257,3 +257,11 @@ def test_an_entry_of_an_unknown_kind_is_left_out_or_the_dict_refused() -> None:
     assert "not mission" in sight(seen, observer_for(seen))
     with pytest.raises(UserError, match=r"env\.observation_key selects one entry"):
         observer_for(gym.spaces.Dict({"speed": gym.spaces.Box(0, 1, (2,)), "mission": Mission()}))
+
+
+def test_the_entries_of_a_dict_may_be_numbered() -> None:
+    space = gym.spaces.Dict({0: BOX, 1: BOX})
+    with pytest.raises(UserError, match="cannot choose among the pictures 0, 1 of"):
+        observer_for(space)
+    assert "of the Dict only 1, not 0" in sight(space, observer_for(space, "1"))
+    assert observer_for(space, "1")(space.sample()).shape == GREY
