@@ -38,6 +38,7 @@ class Session:
         self._tapped: list[str] = []
         self._focused = self._paused = self.finished = False
         self._message = ""
+        self._screen = np.zeros((1, 1, 3), np.uint8)
         self._controls: dict[str, Callable[[], None]] = {
             "save": self._save, "record": self._record, "restart": self._player.restart,
             "pause": self._pause, "finish": self.finish,
@@ -128,12 +129,19 @@ class Session:
         }
 
     def picture(self) -> bytes:
-        """The game's picture: width and height, 16 bits each, low byte first, then RGBA."""
-        screen = self._player.screen()
+        """The game's picture: width and height, 16 bits each, low byte first, then RGBA.
+
+        The last one, where the environment cannot show another.
+        """
+        self._try(self._look)
+        screen = self._screen
         height, width = screen.shape[:2]
         rgba = np.full((height, width, 4), 255, np.uint8)
         rgba[..., :3] = screen
         return np.array((width, height), "<u2").tobytes() + rgba.tobytes()
+
+    def _look(self) -> None:
+        self._screen = self._player.screen()
 
     def _play(self) -> None:
         """Play one tick; a key that was tapped between two ticks counts as held for one."""

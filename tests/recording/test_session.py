@@ -10,6 +10,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import GAME_BOY_HZ
+from rtagent.errors import UserError
 from rtagent.recording import tape as tape_module
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import IDLE_S, Session
@@ -219,3 +220,16 @@ def test_the_picture_is_the_games(session: Session, recorder: Recorder) -> None:
 def test_nonsense_is_refused(session: Session, message: Any) -> None:
     with pytest.raises(ValueError, match="not understood"):
         session.handle(message)
+
+
+def test_the_last_picture_stays_where_there_is_no_other(
+    session: Session, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.picture()
+
+    def broken() -> Any:
+        raise UserError("render() raised OSError: no display")
+
+    monkeypatch.setattr(recorder.player, "screen", broken)
+    assert session.picture() == before
+    assert "no display" in session.shown()["told"]
