@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,10 @@ def _observations(space: Any, count: int, seed: int = 0) -> Tensor:
 def _write_torch(module: nn.Module, example: Tensor, path: Path, about: Mapping[str, str]) -> None:
     batch = torch.export.Dim("batch")
     program = torch.export.export(module, (example,), dynamic_shapes=({0: batch},))
-    torch.export.save(program, path, extra_files={"rtagent.json": json.dumps(dict(about))})
+    # Not into the file: where a disk is full, what writes it there ends this process.
+    content = BytesIO()
+    torch.export.save(program, content, extra_files={"rtagent.json": json.dumps(dict(about))})
+    path.write_bytes(content.getbuffer())
 
 
 def _ask_torch(path: Path, observations: Tensor) -> Tensor:

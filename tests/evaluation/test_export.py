@@ -35,6 +35,18 @@ def test_a_policy_that_excludes_actions_is_written(tmp_path: Path, suffix: str) 
     assert export(Excluding().eval(), SEEN, tmp_path / f"policy{suffix}", {}) < 1e-4
 
 
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = exporting._write_torch
+    full = Path("/dev/full")
+    monkeypatch.setattr(exporting, "_write_torch", lambda *given: write(*given[:2], full, given[3]))
+    path = tmp_path / "policy.pt2"
+    with pytest.raises(UserError, match=f"^--out {path}: No space left on device$"):
+        export(Excluding().eval(), SEEN, path, {})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_excludes_another_action_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
