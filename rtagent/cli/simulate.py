@@ -19,12 +19,16 @@ LARGEST = {"seconds": 86_400.0, "spread": 100.0}
 TICKS = (0.01, 100_000.0)
 """Of an inference. The simulator would accept more, and then never finish, as with `LARGEST`."""
 
-SCHEDULE = (
-    "algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk", "step_ticks",
-)
-"""Options of a simulated schedule alone."""
-ELSEWHERE = {"chunk": "the network says it", "step_ticks": "a step takes no time"}
-"""What holds for a whole run where its configuration has no such setting."""
+SCHEDULE = {
+    "algorithm": "use --set inference.algorithm=VALUE",
+    "inference_ticks": "use --inference-ms MS",
+    "distribution": "use --set inference.injected_latency_distribution=VALUE",
+    "spread": "use --set inference.injected_latency_spread=VALUE",
+    "processes": "use --set inference.processes=VALUE",
+    "chunk": "the network says it",
+    "step_ticks": "a step takes no time",
+}
+"""Options of a simulated schedule alone, and what says or holds the same in a whole run."""
 
 _FIGURES = {
     "inaction_fraction":
@@ -82,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: value for name in SCHEDULE if (value := getattr(args, name)) is not None}
     if args.env is not None:
         for name in given:
-            advice = ELSEWHERE.get(name, "say it as --set inference...=VALUE")
-            raise UserError(f"{option(name)}: with --env, {advice}")
+            raise UserError(f"{option(name)}: with --env, {SCHEDULE[name]}")
         return simulate_run.run(args)
     simulate_run.check_absent(args)
     return _run_schedule(args, given)

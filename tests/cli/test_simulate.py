@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
+from rtagent.cli.simulate import SCHEDULE
+from rtagent.config_sources import all_keys
 from tests.cli.conftest import Refused, Run
 
 KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv", "delay_mean",
@@ -119,3 +122,9 @@ def broken(frame: Any) -> int:
 def test_a_default_behaviour_that_raises_is_named(refused: Refused) -> None:
     said = refused(*POLE, *SHORT, "--set", f"env.default_action={__name__}:broken")
     assert "env.default_action fails: LookupError: my table has no row; in broken (" in said
+
+
+def test_settings_named_in_place_of_options_exist() -> None:
+    named = re.findall(r"--set (\S+)=VALUE", " ".join(SCHEDULE.values()))
+    assert len(named) == 4
+    assert set(named) <= set(all_keys())
