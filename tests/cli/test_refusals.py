@@ -83,7 +83,7 @@ REFUSED = [
     ("simulate --step-ticks 1", "step_ticks: must be at least 0, and below 1"),
     ("simulate --step-ticks nan", "step_ticks: must be at least 0, and below 1"),
     ("simulate --env CartPole-v1 --step-ticks 0.5", "with --env, a step takes no time"),
-    ("simulate --env CartPole-v1 --processes 3", "--processes: with --env, use --set inference.pro"),
+    ("simulate --env CartPole-v1 --processes 3", "--processes: with --env, use --set infer"),
     ("simulate --env CartPole-v1 --inference-ticks 3", "with --env, use --inference-ms MS"),
     ("simulate --env CartPole-v1 --seconds 0", "--seconds 0: must be above 0"),
     ("simulate --env CartPole-v1 --seconds nan", "--seconds nan: must be a number, at most 86400"),
