@@ -16,7 +16,11 @@ LEAST_SIDE = 336
 
 
 class Film:
-    """Writes pictures to a file that ends in .mp4, one per tick."""
+    """Writes pictures to a file that ends in .mp4, one per tick.
+
+    Raises:
+        UserError: at its end, if the file cannot be played.
+    """
 
     def __init__(self, path: Path, rate_hz: float) -> None:
         self._path, self._rate_hz = path, rate_hz
@@ -26,8 +30,15 @@ class Film:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._writer is not None:
-            self._writer.release()
+        if self._writer is None:
+            return
+        self._writer.release()
+        # The writer tells nobody that a disk is full.
+        written = cv2.VideoCapture(str(self._path))
+        whole = written.isOpened()
+        written.release()
+        if not whole and raised[0] is None:
+            raise UserError(f"--video {self._path}: was not written whole; is the disk full?")
 
     def __call__(self, picture: NDArray[np.uint8] | None) -> None:
         """Add a picture, (height, width) or (height, width, 3) RGB.

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from rtagent.cli.evaluate import _print, follow_ledger, state_dir_with, summary
+from rtagent.cli.evaluate_film import Film
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -76,6 +77,14 @@ def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
     assert int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) == json.loads(out)["played"][0]["ticks"]
     assert capture.read()[0]
     capture.release()
+
+
+def test_a_film_that_does_not_fit_onto_the_disk_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "play.mp4"
+    path.symlink_to("/dev/full")
+    film = Film(path, 60.0)
+    with pytest.raises(UserError, match=r"play\.mp4: was not written whole"), film:
+        film(np.zeros((84, 84), np.uint8))
 
 
 def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None:
