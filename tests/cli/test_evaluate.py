@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,11 +81,14 @@ def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_film_that_does_not_fit_onto_the_disk_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "play.mp4"
-    path.symlink_to("/dev/full")
-    film = Film(path, 60.0)
-    with pytest.raises(UserError, match=r"play\.mp4: was not written whole"), film:
-        film(np.zeros((84, 84), np.uint8))
+    film = Film(tmp_path / "play.mp4", 60.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"play\.mp4: was not written whole"), film:
+            film(np.zeros((84, 84), np.uint8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None:
