@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -176,6 +178,15 @@ def test_true_is_no_number(name: str) -> None:
 def test_a_name_that_no_file_has_is_refused(text: str, value: str) -> None:
     said = f"run.state_dir = {value!r}: must name a file or a folder"
     assert refusal(f"run.state_dir={text}") == said
+
+
+@pytest.mark.parametrize("value", [2030, 7.5, date(2030, 1, 2)])
+def test_a_name_that_reads_as_a_number_or_a_date_has_to_be_a_text(value: Any) -> None:
+    said = f"run.state_dir = {value!r}: must be a text that names a file or a folder, such as "
+    with pytest.raises(UserError) as refused:
+        load_config({"run": {"state_dir": value}}, environ={})
+    assert str(refused.value) == f"{said}'./{value}'"
+    assert load_config(None, [f"run.state_dir=./{value}"], {}).state_dir == Path(str(value))
 
 
 def test_a_value_in_the_place_of_a_section() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -50,6 +51,9 @@ Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["a
 def _names_a_path(value: Any) -> Any:
     if value == "" or "\0" in str(value):
         raise ValueError("must name a file or a folder")
+    if isinstance(value, int | float | date | time):
+        # As TOML reads a name that looks like one.
+        raise ValueError(f"must be a text that names a file or a folder, such as './{value}'")
     return value
 
 
