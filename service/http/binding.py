@@ -18,6 +18,10 @@ STALLED_MS = 10_000
 UNSENT_BYTES = 16 << 10
 """The most that the kernel buffers beyond what it can send: a client that reads slowly gets newer
 pictures instead of a queue of old ones."""
+RECEIVED_BYTES = 4 << 10
+"""The kernel takes about as much from a client before the event loop has read it. The loop parses
+all that is there at once, which takes it seconds for some 100 KiB of the smallest pieces of a body
+or frames of a socket: many such clients could stop its heartbeat."""
 
 
 def bind(host: str, port: int, reachable: bool) -> socket.socket:
@@ -47,9 +51,10 @@ def bind(host: str, port: int, reachable: bool) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted connections inherit both options.
+        # Accepted connections inherit these options.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:

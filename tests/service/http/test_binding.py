@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import pytest
 
 from rtagent.errors import UserError
-from service.http.binding import bind
+from service.http.binding import RECEIVED_BYTES, bind
 
 
 def test_port_in_use() -> None:
@@ -39,3 +40,14 @@ def test_no_address_of_ours(host: str) -> None:
     with pytest.raises(UserError) as refusal:
         bind(host, 0, reachable=host != "")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_client_cannot_hand_over_much_at_once() -> None:
+    with (
+        bind("127.0.0.1", 0, reachable=False) as sock,
+        socket.create_connection(sock.getsockname()) as client,
+        sock.accept()[0] as accepted,
+    ):
+        client.setblocking(False)
+        client.send(bytes(100 * RECEIVED_BYTES))
+        assert 0 < len(accepted.recv(100 * RECEIVED_BYTES)) <= 4 * RECEIVED_BYTES
