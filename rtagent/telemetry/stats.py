@@ -231,8 +231,9 @@ class StatsReader:
         records = [self._world.metrics.inference[index] for index in running]
         slowest = min(records, key=lambda each: each.engine, default=None)
         by_engine = slowest is not None and slowest.engine > 0
+        acts = ENGINES[slowest.engine] if slowest is not None else ENGINES[0]
         return {
-            "engine": ENGINES[slowest.engine] if slowest is not None else ENGINES[0],
+            "engine": acts if self._world.config.policy.remote is None else None,
             "engine_precision": (
                 PRECISIONS[slowest.precision] if slowest is not None and by_engine else None
             ),

@@ -250,6 +250,12 @@ def test_an_engine_acts_once_every_process_has_its_model(run: Run) -> None:
     assert acts() == ("openvino", "bfloat16", 0.992)
 
 
+def test_no_engine_of_ours_acts_where_a_policy_server_computes() -> None:
+    run = Run(policy={"remote": "ws://127.0.0.1:9"}, learning={"processes": 0})
+    run.running(inference=1)
+    assert run.figures().inference["engine"] is None
+
+
 @pytest.mark.parametrize(
     ("algorithm", "deadline_ms", "processes"),
     [("maximum-time", None, 5), ("expected-time", 41.5, 2), ("unstaggered", None, None)],

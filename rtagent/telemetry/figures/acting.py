@@ -23,7 +23,8 @@ NO_ACTION = "no action was executed in the window"
 NO_INFERENCE = "no inference in the window"
 NO_ANSWER = "no policy server answers"
 TOO_FEW = "too few new actions in the window"
-BY_TORCH = "torch acts"
+BY_SERVER = "a policy server computes"
+BY_TORCH = f"torch acts, or {BY_SERVER}"
 ABSENT = "there is no such process at present"
 SOURCES = (
     "Ticks by the source of the executed action: agent (fresh), reused, or default (inaction)."
@@ -180,7 +181,7 @@ class InferenceWorker:
         "inference_worker_takeover_seconds", none="no inference yet")]
     weights_version: Annotated[int | None, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
-        names=("Weights",), none="no inference yet, or a policy server computes")]
+        names=("Weights",), none=f"no inference yet, or {BY_SERVER}")]
     restarts: Annotated[int, counter(
         "Times the process was replaced.", 0, metric="inference_worker_restarts_total")]
 
@@ -243,9 +244,9 @@ class Inference:
         MS, "inference_injected_latency_seconds", names=("injected",))]
     injected_latency_distribution: Annotated[str, setting(
         "How injected latency varies.", "constant")]
-    engine: Annotated[str, Figure(
+    engine: Annotated[str | None, Figure(
         "What runs the network: torch, openvino or onnxruntime; torch as long as it does in one "
-        "inference process.", "openvino", names=("Engine",))]
+        "inference process.", "openvino", names=("Engine",), none=BY_SERVER)]
     engine_precision: Annotated[str | None, Figure(
         "What the engine computes in: float32, bfloat16 or int8.", "int8",
         names=("Engine, in",), none=BY_TORCH)]
