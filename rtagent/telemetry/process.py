@@ -54,7 +54,7 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
     due = clock.now()
     while not context.stopping:
         context.beat()
-        if clock.now() >= due:
+        if clock.now() >= due or recorder.crowded:
             recorder.record()
             context.record.rows = recorder.rows
             due = clock.now() + PERIOD_S
@@ -92,10 +92,18 @@ class Recorder:
         tick = max(map(mend_table, (self._table, older(self._table))))
         self._table_tick = self._events_tick = tick
         self._decisions = world.horizon.count
+        self._recorded = 0
         self.rows = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many episodes have finished that the oldest will soon not be kept any more."""
+        finished = self._world.metrics.environment.episodes.count
+        return finished - self._recorded > EPISODES // 2
 
     def record(self) -> None:
         """Write what is new; report once that something cannot be written."""
+        self._recorded = self._world.metrics.environment.episodes.count
         try:
             self._write_table()
             self._note_problem("episodes", None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -251,9 +252,12 @@ def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
 
 
 class Context:
-    """What a worker gets, for so many beats."""
+    """What a worker gets, for so many beats; `each_beat` is called at each."""
 
-    def __init__(self, run: Run, beats: int) -> None:
+    def __init__(
+        self, run: Run, beats: int, each_beat: Callable[[], None] = lambda: None
+    ) -> None:
+        self._each_beat = each_beat
         self.world, self.clock, self.run_dir = run.world, run.clock, run.folder
         self.record = run.world.metrics.recorder
         self.event = run._event
@@ -273,6 +277,7 @@ class Context:
 
     def beat(self) -> None:
         self.beats += 1
+        self._each_beat()
 
 
 def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +285,7 @@ def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.M
     clock = run.clock
     stub = SimpleNamespace(
         record=lambda: recorded.append(clock.now()), rows=3,
-        close=lambda: context.calls.append("close"),
+        close=lambda: context.calls.append("close"), crowded=False,
     )
     monkeypatch.setattr(recorders, "Recorder", lambda *_, **__: stub)
     context = Context(run, beats=50)
@@ -297,3 +302,14 @@ def test_the_loop_on_real_memory(run: Run) -> None:
     run.episode(59, 1.0)
     recorders.run(Context(run, beats=5))  # type: ignore[arg-type]
     assert [row["tick"] for row in run.table] == ["59"]
+
+
+def test_no_episode_is_left_out_in_a_fast_world_of_short_ones(run: Run) -> None:
+    ticks = iter(range(5000))
+
+    def finish() -> None:
+        for tick in islice(ticks, 250):
+            run.episode(tick, 1.0)
+
+    recorders.run(Context(run, beats=20, each_beat=finish))  # type: ignore[arg-type]
+    assert [int(row["tick"]) for row in run.table] == list(range(5000))
