@@ -85,6 +85,11 @@ def test_every_labelled_series_can_be_told_apart(
                 assert free <= set(re.findall(r"\{\{(\w+)\}\}", legend)), expression
 
 
+def test_quantiles_are_not_called_percentiles(dashboard: dict[str, Any]) -> None:
+    for expression, legend in targets(dashboard):
+        assert "p{{quantile}}" not in legend, f"{expression}: 0.99 would be p0.99"
+
+
 def test_every_panel_explains_itself(dashboard: dict[str, Any]) -> None:
     rows = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "row"]
     assert rows == ROWS
