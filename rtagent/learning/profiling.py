@@ -99,7 +99,7 @@ def profile_key(
         processor_name(), usable_cores(), torch.__version__, describe(config, blueprint),
         networks.resolved_algorithm(learning, blueprint.action_space), learning.precision,
         str(input_space(blueprint)), str(sizes), _code_of(config.policy.factory, network),
-        batch_size,
+        batch_size, learning.target_tau, learning.publish_every, learning.demonstration_margin > 0,
     )
 
 

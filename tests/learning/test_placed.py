@@ -386,6 +386,15 @@ def test_the_key_follows_the_network_and_the_batch_size() -> None:
     assert _key(config, blueprint) in keys
 
 
+def test_the_key_follows_what_each_step_does_beside_the_passes() -> None:
+    blueprint = probe(_config())
+    settings = [(), *(
+        (f"learning.{each}",)
+        for each in ("target_tau=0.01", "publish_every=1", "demonstration_margin=0.5")
+    )]
+    assert len({_key(_config(*each), blueprint) for each in settings}) == len(settings)
+
+
 @pytest.mark.parametrize("edited", ["edited_factory", "edited_layers"])
 def test_the_key_follows_the_code_of_a_factory_and_of_its_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str
