@@ -99,8 +99,8 @@ class Driver:
         self._pending: npt.NDArray[Any] | None = None
         self._carried = None if states is None else CarriedState(world, states, context.index)
         self._explorer = explorer_for(
-            blueprint.action_space, config.run.seed, config.policy,
-            head_of(config.learning, blueprint.action_space),
+            blueprint.action_space, exploration.run_seed(config.run.seed, context.resume),
+            config.policy, head_of(config.learning, blueprint.action_space),
         )
         self._chunk = np.zeros((1, self._explorer.outputs), np.float32)
         self._version = -1

@@ -11,6 +11,8 @@ averages out over the inertia of whatever is moved, shakes it, and takes it nowh
 from __future__ import annotations
 
 import math
+import zlib
+from pathlib import Path
 from statistics import NormalDist
 
 from rtagent.config import PolicyConfig
@@ -38,6 +40,17 @@ def epsilon(updates: int, policy: PolicyConfig) -> float:
     if policy.epsilon_schedule == "exponential":
         return float(start * (end / start) ** progress)
     return start + progress * (end - start)
+
+
+def run_seed(seed: int, resume: Path | None) -> int:
+    """The seed of a run's draws.
+
+    Args:
+        seed: of the configuration.
+        resume: the checkpoint that the run goes on from. Its ticks may begin at 0 again, and it is
+            not to draw again what the run before has drawn. If None, there was none before.
+    """
+    return seed if resume is None else _mixed(seed, zlib.crc32(resume.name.encode()))
 
 
 def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int) -> int | None:

@@ -128,7 +128,7 @@ class Bench:
 
         self.context = Context(
             clock=self.clock, index=INDEX, blueprint=blueprint, record=self.record,
-            beat=self._beat,
+            beat=self._beat, resume=None,
             world=SimpleNamespace(
                 frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
                 states=None,

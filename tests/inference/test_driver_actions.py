@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import gymnasium
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from rtagent.config import Config, LearningConfig, PolicyConfig
-from rtagent.policy.exploration import explores, smooth_noise
+from rtagent.policy.exploration import explores, run_seed, smooth_noise
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import Deposit, Infer
 from tests.desired import with_changes
@@ -90,6 +91,18 @@ def test_each_action_of_a_chunk_explores_like_that_of_its_tick(bench: Bench) -> 
     drawn = [explores(0, 4 + position, 1, 0.5, PARAMETERS) or 0 for position in range(40)]
     assert [bench.slots.at(6 + position)[0].action for position in range(40)] == drawn
     assert any(drawn)
+
+
+def test_a_run_that_goes_on_explores_otherwise(bench: Bench) -> None:
+    bench.configure(epsilon_end=0.5, exploration_hold_ticks=1)
+    bench.context.resume = Path("checkpoints/checkpoint-000002-000000000448.safetensors")
+    bench.show(*range(5))
+    bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
+    bench.follow(Infer(4), Deposit(6, 4))
+    found = [bench.slots.at(6 + position)[0].action for position in range(40)]
+    for seed, alike in ((run_seed(0, bench.context.resume), True), (0, False)):
+        drawn = [explores(seed, 4 + position, 1, 0.5, PARAMETERS) or 0 for position in range(40)]
+        assert (found == drawn) == alike
 
 
 def test_a_policy_that_answers_actions_is_taken_at_its_word(
