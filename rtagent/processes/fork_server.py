@@ -177,6 +177,6 @@ def _answer(pipe: int, number: int) -> bool:
     """Write an answer; whether the owner still holds its end of the pipe."""
     try:
         os.write(pipe, ANSWER.pack(number))
-    except BrokenPipeError:
+    except ConnectionError:
         return False
     return True

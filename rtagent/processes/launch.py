@@ -9,7 +9,9 @@ supervisor does.
 Nothing here waits but `join` and `stop`. `spawn` leaves a request in a socket; the pid, a refusal
 and the exit code come through a pipe of the child's own, which is read when they are asked for. So
 a fork server that is still importing, is stopped, or dies delays no other process: its children
-count as ended when the pipe closes, and `tend` wakes it or starts another.
+count as ended when the pipe closes, and `tend` wakes it or starts another. The pipe is a pair of
+sockets, which can refuse further answers and give those that have come: either the owner finds the
+pid of a child that it gives up, or the fork server finds that nobody wants this child.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ class Process:
 
     Args:
         name: for messages.
-        answers: descriptor of the pipe that the fork server answers through.
+        answers: descriptor of our end of the pipe that the fork server answers through.
 
     Attributes:
         failure: why it could not be started, or that it ended with the fork server; else None.
@@ -152,9 +154,19 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
         else:
-            # It does not exist yet. The fork server ends it when it finds the pipe closed.
+            self._give_up()
             self._exitcode = -number
-            self.close()
+
+    def _give_up(self) -> None:
+        """End a process whose pid is not known: most probably it does not exist yet."""
+        with socket.socket(fileno=self._answers) as answers:
+            self._answers = -1
+            answers.shutdown(socket.SHUT_RD)
+            told = answers.recv(2 * ANSWER.size)
+        # The fork server ends a process whose pid it cannot tell. This one it has told just now.
+        if len(told) == ANSWER.size and (pid := ANSWER.unpack(told)[0]) > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _listen(self) -> None:
         """Read the answers of the fork server."""
@@ -212,7 +224,7 @@ class ForkServer:
                     reduction.dump((target, args), file)
                 finally:
                     set_spawning_popen(None)
-            answers, pipe = os.pipe()
+            answers, pipe = (end.detach() for end in socket.socketpair())
             try:
                 self._send([pipe, body, *descriptors])
             except BaseException:

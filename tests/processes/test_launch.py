@@ -134,6 +134,34 @@ def test_a_dead_process_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> No
     os.close(pipe)
 
 
+def test_a_process_that_begins_while_it_is_given_up_is_killed(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, pipe = socket.socketpair()
+    process, sent = Process("late", answers.detach()), []
+
+    def look(self: Process) -> bool:
+        alive = self.exitcode is None
+        pipe.send(server_side.ANSWER.pack(4711))
+        return alive
+
+    monkeypatch.setattr(Process, "is_alive", look)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    process.terminate()
+    assert (sent, process.exitcode) == ([(4711, signal.SIGKILL)], -signal.SIGTERM)
+    assert not server_side._answer(pipe.fileno(), 0)
+    pipe.close()
+
+
+def test_an_owner_that_has_not_read_an_answer_may_close_the_pipe() -> None:
+    answers, pipe = socket.socketpair()
+    process = Process("hangs", answers.detach())
+    assert server_side._answer(pipe.fileno(), 4711)
+    process.close()
+    assert not server_side._answer(pipe.fileno(), 0)
+    pipe.close()
+
+
 @pytest.mark.process
 def test_each_child_costs_two_descriptors_and_no_file(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
