@@ -64,7 +64,8 @@ class Children:
         env: how long the environment may take for a step and for a reset.
 
     Attributes:
-        last_checkpoint_lost: whether a learner died before its last checkpoint was written.
+        last_checkpoint_lost: whether a learner that left died before its last checkpoint was
+            written, since this was set to false.
     """
 
     def __init__(

@@ -140,6 +140,7 @@ class Loop:
             why = {} if self._refused is None else {"reason": str(self._refused)}
             self._report.event("stopping", source="supervisor", **why)
             self._failures = self._checkpoint_failures
+            self._children.last_checkpoint_lost = False
             self._desired.change(stop=True)
         self._children.stop(now)
 

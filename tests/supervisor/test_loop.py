@@ -159,6 +159,17 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> No
     assert not played.process.idle
 
 
+def test_a_checkpoint_lost_long_before_the_stop_is_not_the_last_one() -> None:
+    """A learner that was sent away took too long to write, and others have learned since."""
+    played = Played()
+    played.children.last_checkpoint_lost = True
+    state = played.loop._world.learner
+    state.number, state.progress.updates, state.checkpoints.updates = 7, 7, 5
+    played.inbox.stop_requested = True
+    played.loop._step()
+    assert [child.role for child in played.children.alive] == ["inference", "learner"]
+
+
 def test_a_program_waits_for_the_last_checkpoint_also_if_another_learner_must_write_it() -> None:
     """A learner was busy with an earlier checkpoint until its time was nearly over."""
     played = Played()
