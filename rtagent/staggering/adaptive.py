@@ -80,8 +80,7 @@ def adaptive(
             at = yield from moment(WaitFrame(ticket.frame))
             if at.newest < ticket.frame:
                 with lock:
-                    # Else the plan has begun anew, and knows nothing of this ticket.
-                    valid = state.load().next_frame >= ticket.frame
+                    valid = holds(state, ticket, at, tick_seconds)
         if not valid:
             continue
         if at.newest >= ticket.due:
@@ -102,18 +101,43 @@ def claim(state: StaggerState, processes: int, at: Moment, tick_seconds: float) 
     `at` is from before the lock was taken: since then the process may have been stopped.
     """
     plan = state.load()
-    held_up, plan.epoch = at.now < plan.epoch, at.now
-    gap = 1.0
-    if plan.held:
-        gap = max(1.0, plan.total_ns * 1e-9 / plan.held / tick_seconds / processes)
-    # There are at most N tickets: if one is further ahead, the frame numbers were restarted, unless
-    # another process has looked since.
-    if plan.next_frame > at.newest + (processes + 1) * gap + 2.0 and not held_up:
+    gap = _gap(plan, processes, tick_seconds)
+    if _too_far_ahead(plan, processes, gap, at):
         plan.next_frame = float(at.newest)
+    plan.epoch = at.now
     frame = max(math.ceil(plan.next_frame), at.newest, 0)
     plan.next_frame = (plan.next_frame if frame - plan.next_frame < 1.0 else frame) + gap
     state.store(plan)
     return Ticket(frame, frame + plan.bound)
+
+
+def holds(state: StaggerState, ticket: Ticket, at: Moment, tick_seconds: float) -> bool:
+    """Whether a ticket that is waited for is still good; the lock is held.
+
+    `at` is from before the lock was taken.
+    """
+    plan, processes = state.load(), state.processes
+    if _too_far_ahead(plan, processes, _gap(plan, processes, tick_seconds), at):
+        plan.next_frame, plan.epoch = float(at.newest), at.now
+        state.store(plan)
+    # Else the plan has begun anew, and knows nothing of this ticket.
+    return plan.next_frame >= ticket.frame
+
+
+def _gap(plan: Plan, processes: int, tick_seconds: float) -> float:
+    """Ticks between two tickets."""
+    if not plan.held:
+        return 1.0
+    return max(1.0, plan.total_ns * 1e-9 / plan.held / tick_seconds / processes)
+
+
+def _too_far_ahead(plan: Plan, processes: int, gap: float, at: Moment) -> bool:
+    """Whether more tickets are given than there are processes, unless another has looked since.
+
+    Then processes with tickets have left, or the frame numbers were restarted.
+    """
+    held_up = at.now < plan.epoch
+    return plan.next_frame > at.newest + (processes + 1) * gap + 2.0 and not held_up
 
 
 def settling(processes: int) -> int:

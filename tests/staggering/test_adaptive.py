@@ -314,6 +314,30 @@ def test_waiting_processes_keep_their_tickets_when_others_come_and_go() -> None:
     assert [run.send(Moment(1.01, 10)) for run in runs[1:5]] == tickets[1:5]
 
 
+def test_when_most_processes_leave_the_others_take_their_frames() -> None:
+    state = fresh(processes=8)
+    feed(state, 0.5, processes=8)
+    runs = [Process(worker, state) for worker in range(8)]
+    tickets = [run.send(Moment(1.0, 10)) for run in runs]
+    assert tickets == [Infer(10), *(WaitFrame(frame) for frame in range(11, 18))]
+    for worker in range(6):
+        state.leave(worker, 1.0)
+    # Their waits end early, and they look at the plan.
+    assert runs[7].send(Moment(1.01, 10)) == Infer(10)
+    assert runs[6].send(Moment(1.02, 10)) == WaitFrame(11)
+
+
+def test_an_old_look_of_a_waiting_process_makes_no_ticket_void() -> None:
+    """It was stopped before it had the lock, and others have claimed tickets meanwhile."""
+    state = fresh()
+    claim(state, 6, Moment(0.0, 10), TICK)
+    run = Process(0, state)
+    assert run.send(Moment(1.0, 10)) == WaitFrame(11)
+    claim(state, 6, Moment(10.0, 500), TICK)
+    assert run.send(Moment(1.1, 10)) == WaitFrame(11)
+    assert state.load().next_frame == 501.0
+
+
 def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
     state = fresh()
     feed(state, 5.0)
