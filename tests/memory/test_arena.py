@@ -27,6 +27,7 @@ from rtagent.memory.usage import Level
 from rtagent.processes import scheduling
 from tests.conftest import open_descriptors
 from tests.forked import Forked, eventually, forked_children
+from tests.refused import one_line
 
 BIG = 64 << 20
 PR_SET_DUMPABLE = 4
@@ -208,14 +209,10 @@ def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with pytest.raises(UserError) as caught:
+    told = f"at {FALLOCATE_STEP >> 20} of {4 * FALLOCATE_STEP >> 20} MiB"
+    wanted = ("no memory for the frames", told, os.strerror(number), "replay.capacity")
+    with one_line(*wanted) as caught:
         Arena("the frames", 4 * FALLOCATE_STEP)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "no memory for the frames" in message
-    assert f"at {FALLOCATE_STEP >> 20} of {4 * FALLOCATE_STEP >> 20} MiB" in message
-    assert os.strerror(number) in message
-    assert "replay.capacity" in message
     assert caught.value.__cause__ is None
     assert open_descriptors().items() <= descriptors.items()
 

@@ -13,6 +13,7 @@ from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.remote.answers import Terms, Timing, timing_of
 from rtagent.remote.protocol import ProtocolError, decode
 from tests.conftest import make_blueprint
+from tests.refused import one_line
 
 DISCRETE = Terms(3, discrete=True)
 ARM = Terms(2, discrete=False)
@@ -131,9 +132,8 @@ def test_values_that_prefer_no_action_are_refused(values: list[Any]) -> None:
     (DISCRETE, np.zeros((5, 3)), "of the shape"),
 ])
 def test_bad_answers_are_refused_in_one_line(terms: Terms, actions: Any, reason: str) -> None:
-    with pytest.raises(ProtocolError, match=reason) as refused:
+    with one_line(reason, error=ProtocolError):
         terms.read({} if actions is None else {"actions": actions})
-    assert "\n" not in str(refused.value)
 
 
 def test_times_that_make_no_sense_count_as_zero() -> None:

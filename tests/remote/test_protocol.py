@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
 import sys
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from openpi_client import msgpack_numpy
 
 from rtagent.errors import UserError
 from rtagent.remote.protocol import ProtocolError, decode, encode
+from tests.refused import one_line
 
 ARRAYS = [
     np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 7), np.float64),
@@ -107,10 +109,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_other_bytes_are_refused_in_one_line(name: str) -> None:
     data, reason = HOSTILE[name]
-    with pytest.raises(ProtocolError) as refused:
+    with one_line(re.escape(reason), error=ProtocolError) as refused:
         decode(data)
-    assert reason in str(refused.value)
-    assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
 
 

@@ -17,6 +17,7 @@ from rtagent.supervisor import state_dir
 from rtagent.supervisor.state_dir import StateDir, is_held, read_private
 from tests.conftest import open_descriptors
 from tests.forked import Forked, eventually
+from tests.refused import one_line
 
 
 def test_is_made_for_its_owner_alone(tmp_path: Path) -> None:
@@ -30,12 +31,8 @@ def test_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 def test_second_daemon_is_refused(tmp_path: Path) -> None:
     held = StateDir(tmp_path)
     descriptors = open_descriptors()
-    with pytest.raises(UserError) as caught:
+    with one_line(f"the state directory {tmp_path} is held by another daemon", "--state-dir"):
         StateDir(tmp_path)
-    message = str(caught.value)
-    assert f"the state directory {tmp_path} is held by another daemon" in message
-    assert "--state-dir" in message
-    assert "\n" not in message
     assert open_descriptors().items() <= descriptors.items()
     held.release()
     StateDir(tmp_path).release()
@@ -108,9 +105,8 @@ def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
 ) -> None:
     held = StateDir(tmp_path)
     (tmp_path / "daemon.json" / "taken").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"cannot write .*daemon\.json") as caught:
+    with one_line(r"cannot write .*daemon\.json"):
         held.announce({"port": 1})
-    assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["daemon.json", "lock"]
     held.release()
     StateDir(tmp_path).release()

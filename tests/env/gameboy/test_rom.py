@@ -1,10 +1,12 @@
 import dataclasses
+import re
 import shutil
 
 import pytest
 
 from rtagent.env.gameboy.rom import BUNDLED, MANIFEST, bundled_roms, read_manifest
 from rtagent.errors import UserError
+from tests.refused import one_line
 
 
 @pytest.fixture
@@ -66,9 +68,7 @@ def test_a_bad_manifest_is_one_line(shelf, old, new, reason):
     path = shelf / "starfall" / MANIFEST
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(UserError) as caught:
+    with one_line(re.escape(reason)):
         bundled_roms(shelf)
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="cannot read"):
         read_manifest(shelf)

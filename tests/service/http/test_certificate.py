@@ -20,6 +20,7 @@ from rtagent.cli.daemon import Daemon
 from rtagent.errors import UserError
 from rtagent.files.certificate import tls_context
 from tests.forked import eventually
+from tests.refused import one_line
 from tests.service.certificates import Certificate, make_certificate
 from tests.service.conftest import TOKEN, RunningService, Serving, closed
 
@@ -139,6 +140,5 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_start(
         (certificate.certificate, other.key, "key values mismatch"),
         (certificate.certificate, encrypted, "cannot be used"),
     ):
-        with pytest.raises(UserError, match=reason) as refusal:
+        with one_line(reason):
             tls_context(pem, key)
-        assert "\n" not in str(refusal.value)
