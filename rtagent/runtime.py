@@ -186,15 +186,15 @@ class Runtime:
         return self._answer("set", as_changes(changes), timeout)
 
     def set_inference(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """As `set`, of the section `inference`."""
+        """Change settings of the section `inference`, see `set`."""
         return self.set({"inference": changes}, timeout)["inference"]
 
     def set_learning(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """As `set`, of the section `learning`."""
+        """Change settings of the section `learning`, see `set`."""
         return self.set({"learning": changes}, timeout)["learning"]
 
     def set_deadlines(self, *, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """As `set`, of the section `r3`."""
+        """Change settings of the section `r3`, see `set`."""
         return self.set({"r3": changes}, timeout)["r3"]
 
     def checkpoint(

@@ -54,7 +54,7 @@ def rounded(value: float | None, digits: int) -> str:
 
 
 def milliseconds(value: float | None, places: int, unit: str = " ms") -> str:
-    """With so many places; of less than one, two digits, as an inference may take microseconds."""
+    """A time with so many places; below 1 ms with two digits, for it may be some microseconds."""
     if value is None or value >= 1.0:
         return known(value, f"{{:.{places}f}}{unit}")
     return rounded(value, 2) + unit

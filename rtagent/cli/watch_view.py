@@ -264,7 +264,7 @@ def _faulty(snapshot: Snapshot) -> list[Text]:
 
 
 def _fitted(lines: list[Text], rows: int) -> list[Text]:
-    """As many lines as fit; the last line says how many do not."""
+    """The lines that fit into so many rows; the last one says how many more there are."""
     if len(lines) <= rows:
         return lines
     if rows < 2:

@@ -82,5 +82,5 @@ def check_same(joining: Joining, first: Joining) -> None:
 
 
 def _line(value: object) -> str:
-    """As text that fits into a line, however many bounds a space has."""
+    """The value as text, cut to one line: a space may have many bounds."""
     return short_text(str(value), LINE_CHARACTERS)

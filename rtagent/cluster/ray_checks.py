@@ -109,7 +109,7 @@ def find_cluster(address: str) -> Mapping[str, LocalNode]:
 
 
 def find_joined(address: str) -> Mapping[str, LocalNode]:
-    """As `find_cluster`, of the cluster that this process has joined.
+    """Does what `find_cluster` does, for the cluster that this process has joined.
 
     It asks by the connection that this process has: where the head is lost while a new one is made,
     Ray ends the process.

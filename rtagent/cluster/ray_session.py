@@ -161,7 +161,7 @@ class LearnerHandle(Remote):
         self._patience_s = FIRST_STATUS_S
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
-        """As `Remote` says."""
+        """Begin a call, see `Remote`."""
         try:
             reference: Hashable = getattr(self._actor, method).remote(*arguments)
         except Exception as error:
@@ -173,7 +173,7 @@ class LearnerHandle(Remote):
         return reference
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        """As `Remote` says."""
+        """The calls that have ended, see `Remote`."""
         failed, self._failed = self._failed, []
         if not self._open:
             return failed
@@ -181,7 +181,7 @@ class LearnerHandle(Remote):
         return failed + [(reference, self._result(reference)) for reference in done]
 
     def wait(self, timeout_s: float) -> None:
-        """As `Remote` says."""
+        """Wait for the end of a call, see `Remote`."""
         if self._open:
             self._ray.wait(self._open, num_returns=1, timeout=timeout_s)
         else:

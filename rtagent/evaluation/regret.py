@@ -161,7 +161,7 @@ def live_episodes(rows: Rows) -> Episodes:
 
 
 def recorded_delays(rows: Rows) -> Ints:
-    """Of each tick, how old its action's frame was: 1 is the newest.
+    """For each tick, how old the frame of its action was, in ticks: 1 is the newest.
 
     A tick without an action gets the delay of the action before it: in R1 every tick is acted.
 

@@ -57,7 +57,7 @@ class Optimizer(ABC):
     @property
     @abstractmethod
     def progress(self) -> Progress:
-        """Of the newest state."""
+        """How far learning has come in the newest state."""
 
     @property
     @abstractmethod

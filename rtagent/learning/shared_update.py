@@ -179,7 +179,7 @@ class SharedUpdate:
         return progress
 
     def read(self) -> Progress | None:
-        """As `refresh`, but the network itself may be loaded only when a gradient is computed."""
+        """Do what `refresh` does, but load the network perhaps only when a gradient is computed."""
         progress = self._optimizer.load()
         if progress is not None:
             self._read = progress

@@ -69,7 +69,7 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
 
     @property
     def header(self) -> Record:
-        """Of the newest publication: for the writer."""
+        """The header of the newest publication. Only for the writer."""
         return self._header(self.current)
 
     def commit(self, header: Record, total: int | None = None) -> None:
@@ -102,7 +102,7 @@ class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
         return self.read_with(into(out))
 
     def read_with(self, copying: Copying) -> Record | None:
-        """As `read`, with a copy of any kind."""
+        """Do what `read` does, with a function of your own that copies."""
 
         def copied(copy: int) -> Record | None:
             header, wanted = self._header(copy), self._checksums[copy]

@@ -109,5 +109,5 @@ class CompiledGather(Gather):
         self._address = ctypes.addressof(self._job)
 
     def run(self) -> bool:
-        """As `Gather` says."""
+        """Do what `Gather.run` does."""
         return self._function(self._address) == 0

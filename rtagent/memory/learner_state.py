@@ -132,7 +132,7 @@ class LearnerState:
 
     @property
     def progress(self) -> Progress:
-        """Of the current state; exact under the apply lock."""
+        """How far learning has come in the current state; exact under the apply lock."""
         return self._state.header
 
     @property

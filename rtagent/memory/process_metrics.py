@@ -99,7 +99,7 @@ class WorkerRecord(SharedRecord):
 
 
 class EnvironmentRecord(WorkerRecord):
-    """Of the environment.
+    """What the environment process counts.
 
     A tick is counted by one store, into `agent`, `reused` or `default`: killed at any instant, the
     environment has either counted it or not.
@@ -169,7 +169,7 @@ class EnvironmentRecord(WorkerRecord):
 
 
 class InferenceRecord(WorkerRecord):
-    """Of an inference process.
+    """What an inference process counts.
 
     Attributes:
         engine: that acts, by its place in `engine_models.ENGINES`.
@@ -224,7 +224,7 @@ one core; it uses two; it was slower than one core, and is not followed; no plan
 
 
 class LearnerRecord(WorkerRecord):
-    """Of a learner.
+    """What a learner counts.
 
     Attributes:
         writing: whether it writes a checkpoint; the supervisor corrects it if it dies meanwhile.
@@ -284,7 +284,7 @@ class LearnerRecord(WorkerRecord):
 
 
 class EvaluationRecord(WorkerRecord):
-    """Of the evaluation: its counts, and the outcome of the last one."""
+    """What the evaluation process counts, and the outcome of the last evaluation."""
 
     evaluations: int
     episodes: int
@@ -294,13 +294,13 @@ class EvaluationRecord(WorkerRecord):
 
 
 class RecorderRecord(WorkerRecord):
-    """Of the recorder."""
+    """What the recorder counts."""
 
     rows: int
 
 
 class ConverterRecord(WorkerRecord):
-    """Of the converter.
+    """What the converter counts.
 
     Attributes:
         conversions: models that it has published.

@@ -54,6 +54,6 @@ class WeightBuffers(ArrayDoubleBuffer[WeightsInfo]):
         self.publish_by(lambda out: into(out)(values), info)
 
     def publish_by(self, filling: Copying, info: WeightsInfo) -> None:
-        """As `publish`; `filling` writes the weights into the array that it is given."""
+        """Publish weights that `filling` writes into the array that it is given; see `publish`."""
         total = filling(self.copies[self.begin()][0])
         self.commit(info, total)

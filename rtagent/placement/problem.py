@@ -25,7 +25,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """As it is printed."""
+        """Its name where it is printed."""
         return f"{self.processor} {self.precision}"
 
 

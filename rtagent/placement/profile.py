@@ -54,7 +54,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """As it is printed."""
+        """Its name where it is printed."""
         return f"{self.layer} {self.kind}".strip()
 
     @property
@@ -175,7 +175,7 @@ def cache_key(*what: object) -> str:
 
 
 def to_json(profile: Profile) -> dict[str, Any]:
-    """As one JSON object."""
+    """The profile as one JSON object."""
     return asdict(profile)
 
 

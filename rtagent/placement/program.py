@@ -225,7 +225,7 @@ class _Program:
         return column
 
     def _one_at_a_time(self) -> None:
-        """Of two tasks on one processor, one ends before the other starts.
+        """If two tasks are on one processor, one ends before the other starts.
 
         S_j >= S_i + t_i - M (3 - o - y_ip - y_jp), and the other way round with 1 - o.
         """

@@ -143,7 +143,7 @@ class ActingPolicy:
             return torch.from_numpy(ask())
 
     def greedy(self, observation: npt.NDArray[Any]) -> Floats:
-        """As `values`, but of a random actor the (n,) mean action; of a chunk, the first answer."""
+        """The answer of `values`; its mean (n,) for a random actor, the first one of a chunk."""
         answer = self.values(observation)
         # In a world that waits for each action, only the first one is used.
         answer = answer[0] if answer.ndim == 2 else answer

@@ -247,7 +247,7 @@ class Squash(nn.Module):
 
 
 class SquashedMean(nn.Module):
-    """From answers of a `GaussianHead` to mean actions, squashed into the bounds, (n,) each."""
+    """Turns answers of a `GaussianHead` into mean actions (n,), squashed into the bounds."""
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
 
 
 def mean_of(head: OutputHead) -> nn.Module | None:
-    """From a random actor's answers to its mean actions, (B, n); None for other heads."""
+    """Turns a random actor's answers into its mean actions, (B, n); None for other heads."""
     return SquashedMean(head.low, head.high) if isinstance(head, GaussianHead) else None
 
 

@@ -21,7 +21,7 @@ def is_computing(pid: int | None) -> bool:
 
 
 def _state(stat: Path) -> str | None:
-    """Of a process or a thread, as `man 5 proc` has it; None if it is gone."""
+    """The state of a process or a thread, a letter of `man 5 proc`; None if it is gone."""
     try:
         # Its name is any bytes.
         after_name = stat.read_bytes().rpartition(b")")[2]

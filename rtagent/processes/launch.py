@@ -76,7 +76,7 @@ def _searched() -> list[str]:
 
 
 def signal_name(number: int) -> str:
-    """As `SIGKILL`; a realtime signal that has no name by its number."""
+    """Its name, such as SIGKILL; a realtime signal may have none, and is told by its number."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
@@ -206,7 +206,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Of the process that forks the children."""
+        """Pid of the process that forks the children."""
         return self._process.pid
 
     def spawn(self, target: Callable[..., None], *args: Any, name: str) -> Process:

@@ -86,9 +86,9 @@ class Lookup(Protocol):
         """The deposits meant for exactly `tick`."""
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
-        """Of the deposits for ticks < `tick` with frame > `newer_than_frame`, the newest.
+        """The newest deposit for a tick < `tick` with a frame > `newer_than_frame`.
 
-        Newest by frame; of one frame, by tick.
+        The newest is that of the latest frame, and among those the one for the latest tick.
         """
 
 

@@ -1,4 +1,4 @@
-"""From the disk back into the rings, before the world starts.
+"""Reads a saved replay from the disk back into the rings, before the world starts.
 
 Why it is correct. Nothing else runs yet, so this process may write what belongs to others. The
 numbers of a chunk's frames and its rows go in after its frames, and only when the whole chunk has

@@ -312,7 +312,7 @@ class _Saving:
         return b""
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Of each chunk of the window the first tick, and one past the last."""
+        """The first tick of each chunk of the window, and one past its last."""
         window = self._window
         for base in range(self._begin // CHUNK_TICKS * CHUNK_TICKS, window.stop, CHUNK_TICKS):
             first, stop = max(base, window.oldest), min(base + CHUNK_TICKS, window.stop)

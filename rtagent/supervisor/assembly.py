@@ -57,7 +57,7 @@ class Setup:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Where the learners write."""
+        """Folder of the checkpoints that the learners write."""
         return self.desired.config.state_dir / "checkpoints"
 
     def stopping(self) -> bool:

@@ -24,7 +24,7 @@ KILL_AFTER_S = 5.0
 
 
 class State(StrEnum):
-    """Of a child process."""
+    """State of a child process."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -108,17 +108,17 @@ class Child:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Its name in messages."""
         return f"{self.role} {self.index}" if self.role in ("inference", "learner") else self.role
 
     @property
     def last_line(self) -> str:
-        """The reason of the last death in one line: of a traceback the last; empty if none."""
+        """The reason of the last death: the last line of a traceback; empty if there is none."""
         return "".join((self.last_error or "").splitlines()[-1:])
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one and the fork server has answered."""
+        """Pid of the process, while there is one and the fork server has answered."""
         pid: int | None = self.process.pid if self.alive else None
         return pid
 
@@ -225,7 +225,7 @@ class Child:
         self.boot_error = boot and not self._has_run
 
     def describe(self) -> dict[str, Any]:
-        """For `/v1/status`."""
+        """Its entry in `/v1/status`."""
         return {
             "name": self.name, "role": self.role, "index": self.index, "pid": self.pid,
             "state": str(State.FAILED if self.failing else self.state),

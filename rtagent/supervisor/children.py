@@ -335,9 +335,9 @@ class Children:
         return self._environment_limit(child, now)
 
     def _learner_limit(self, child: Child, now: float) -> float:
-        """At idle priority a learner may get no processor for long, so while it computes, or waits
-        for a processor, it has time. A stopped one, which may hold the apply lock, is given up
-        early."""
+        """A learner that computes, or waits for a processor, has time: at idle priority it may get
+        none for long. A stopped one is given up early, for it may hold the apply lock.
+        """
         if is_stopped(child.pid):
             return STOPPED_LEARNER_LIMIT_S
         return self._computing_limit(child, now)

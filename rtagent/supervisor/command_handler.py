@@ -217,7 +217,7 @@ class CommandHandler:
         return {section: values[section] for section in sections}
 
     def _follows(self, section: str) -> bool:
-        """As `_follow`; false where a process has failed."""
+        """Whether they follow the settings, see `_follow`; false where a process has failed."""
         try:
             return self._follow(section)
         except NotInForce:

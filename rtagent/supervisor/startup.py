@@ -183,7 +183,7 @@ def _inherited_file(inherited: Inherited) -> BinaryIO:
 def _answer(
     body: Callable[..., Any], args: Sequence[Any], failed: str, file: BinaryIO, pipe: Pipe
 ) -> None:
-    """In the child: write what `body` returns, or the reason why it does not."""
+    """Write what `body` returns, or why it does not. Runs in the child."""
     answer = refusal = None
     try:
         answer = body(*args, lambda what: pipe.send(("doing", what)))

@@ -67,7 +67,7 @@ class Supervisor:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Where the learners write."""
+        """Folder of the checkpoints that the learners write."""
         return self._setup.checkpoint_dir
 
     def submit(self, name: str, arguments: dict[str, Any]) -> Result:

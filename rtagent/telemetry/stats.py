@@ -318,7 +318,7 @@ class StatsReader:
         return max(newest)[1] if newest else None
 
     def _evaluation_figures(self) -> learning.Evaluation:
-        """Of the greedy policy in a paused world; unknown before the first evaluation."""
+        """Figures of the greedy policy in a paused world; unknown before the first evaluation."""
         record = self._world.metrics.evaluation
         known = record.evaluations > 0
         return learning.Evaluation(

@@ -27,7 +27,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the environment, for people."""
+        """Name of the environment, for people."""
         if isinstance(self.make_env, str):
             return self.make_env
         return str(getattr(self.make_env, "__qualname__", None) or repr(self.make_env))

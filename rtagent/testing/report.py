@@ -66,7 +66,7 @@ class Report:
         return {check.name: check for check in self.checks}[name]
 
     def raise_for_failures(self) -> None:
-        """For tests.
+        """Raise an error if a check failed, as a test wants it.
 
         Raises:
             NotRealtime: a check failed.
@@ -76,7 +76,7 @@ class Report:
             raise NotRealtime(f"{self.environment} is not fit for realtime use:\n{lines}")
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as one JSON object."""
         checks = [asdict(check) for check in self.checks]
         return {"environment": self.environment, "rate_hz": self.rate_hz, "ok": self.ok,
                 "checks": checks}

@@ -212,7 +212,7 @@ def _median_s(call: Callable[[], object]) -> float:
 
 
 class _Context(WorkerContext[Own]):
-    """Of a worker without a supervisor."""
+    """Context of a worker that has no supervisor."""
 
     def event(self, kind: str, **details: Any) -> None:
         """Drop the event, unless a checkpoint cannot be written."""

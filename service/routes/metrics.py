@@ -95,7 +95,7 @@ def _without_breaks(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """For a label's value, which stands in quotes."""
+    """The value of a label, which stands in quotes, with its own quotes escaped."""
     return _without_breaks(text).replace('"', '\\"')
 
 

@@ -38,7 +38,7 @@ class EmbeddedSimulator:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """Address at which it listens."""
         return socket.AF_UNIX, self._listener.getsockname()
 
     def ensure_running(self) -> None:

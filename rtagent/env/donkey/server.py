@@ -163,7 +163,7 @@ class Simulator:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address at which it listens."""
         host, port = self._listener.getsockname()[:2]
         return str(host), int(port)
 

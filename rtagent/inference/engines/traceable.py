@@ -49,7 +49,7 @@ class Traceable(nn.Module):
         self._shapes = [tuple(tensor.shape) for _, tensor in state]
 
     def forward(self, observations: Tensor, *weights: Tensor) -> Tensor:
-        """From an observation (1, stack, ...) and the tensors to (1, actions)."""
+        """The answer (1, actions) to an observation (1, stack, ...), with these tensors."""
         module = self._held[0]
         for name, weight in zip(self.names, weights, strict=True):
             path, _, leaf = name.rpartition(".")

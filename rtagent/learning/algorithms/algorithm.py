@@ -102,7 +102,7 @@ class Placeable(Algorithm):
 
     @abstractmethod
     def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
-        """As `compute_gradient`, from no gradient on; parts of it may still run afterwards."""
+        """Compute it, where no gradient is left from before; parts may still run afterwards."""
 
 
 def without_gradient(module: nn.Module) -> nn.Module:

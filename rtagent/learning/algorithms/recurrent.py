@@ -23,7 +23,7 @@ from rtagent.policy.recurrent import encoded, step
 
 
 class RecurrentValueLearning(ValueLearning):
-    """As `ValueLearning`, but from a `SequenceBatch`."""
+    """Does what `ValueLearning` does, from a `SequenceBatch`."""
 
     def _compute(self, batch: Batch, acting: bool) -> tuple[Tensor, Tensor]:
         assert isinstance(batch, SequenceBatch)

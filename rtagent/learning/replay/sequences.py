@@ -179,7 +179,7 @@ def _steps_of(frames: Ints, wanted: Ints) -> Ints:
 
 
 def blank(blueprint: Blueprint, learning: LearningConfig, count: int) -> Batch:
-    """As `empty_batch`, but for a recurrent network a batch of sequences."""
+    """An empty batch, see `empty_batch`; for a recurrent network one of sequences."""
     if not blueprint.state_size:
         return empty_batch(blueprint, count)
     lengths = SequenceShape.of(learning)
