@@ -17,7 +17,7 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 
 LARGEST = {"seconds": 86_400.0, "spread": 100.0}
 TICKS = (0.01, 100_000.0)
-"""Of an inference. The simulator would accept more, and then never finish, as with `LARGEST`."""
+"""Bounds of an inference time. Above them, as above `LARGEST`, a simulation would never finish."""
 
 SCHEDULE = {
     "algorithm": "use --set inference.algorithm=VALUE",

@@ -34,9 +34,9 @@ from rtagent.staggering.merging import MERGES
 
 START_POLL_S = 0.005
 LONGEST_WAIT_S = 1.0
-"""Of a world whose ticks are longer: so that it hears in time that it is to stop."""
+"""Longest wait for a tick: a world whose ticks are longer must hear in time that it is to stop."""
 FAULTS_REPORTED_EVERY_S = 10.0
-"""At most; a world may have a fault on every tick."""
+"""Least time between two events of faults; a world may have a fault on every tick."""
 
 
 @dataclass

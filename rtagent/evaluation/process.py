@@ -25,7 +25,7 @@ from rtagent.policy.action_selection import greedy_action
 from rtagent.processes.worker import WorkerContext
 
 LONGEST_EPISODE_S = 600.0
-"""In world time; an episode that has not ended by then is cut."""
+"""Seconds of world time after which an episode is cut."""
 LOOK_S = 0.1
 """Seconds between two looks at the desired state while the process waits."""
 STREAM = 0x6576616C

@@ -11,9 +11,9 @@ from rtagent.files.regular_file import read_regular
 
 LARGEST = 1 << 16
 MOST_DOTS = 100
-"""In a line, because the parser's time grows with the square of the names joined by dots."""
+"""Most dots in a line: the parser's time grows with the square of the names joined by dots."""
 MOST_LEVELS = 32
-"""Of nested tables and arrays, because readers of the values walk through them by recursion."""
+"""Most levels of nested tables and arrays: readers of the values walk through them by recursion."""
 
 
 def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:

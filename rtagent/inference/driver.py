@@ -61,9 +61,9 @@ HURRY = 0.05
 before it has not granted is taken at its beginning."""
 
 PAUSE_S = 1.0
-"""An inference beside which the world stood still for so long was probably held up, too."""
+"""If the world stood still for so long during an inference, this was probably held up, too."""
 WORST_ALONE = 3
-"""So many times what it catches up with at once a world may fall behind from slip to slip."""
+"""Between two slips a world may fall behind by so many times what it catches up with at once."""
 
 RECENT_TICKS = 64
 """Newest rows of the ledger in which the newest frame that was acted on is looked for."""

@@ -10,7 +10,7 @@ from rtagent.processes.wake_ahead import Forecast, WakeAhead
 from rtagent.processes.worker import WorkerContext
 
 SLICE_S = 0.1
-"""The longest time without a beat."""
+"""Longest time without a heartbeat."""
 
 
 class FrameWait:

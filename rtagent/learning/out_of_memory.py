@@ -24,7 +24,7 @@ _TEXTS = (
     "could not create a memory object", "out of memory", "bad_alloc",
     "alloc_failed",
 )
-"""In errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN."""
+"""What errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN say of a lack of memory."""
 _NO_PRIMITIVE = "could not create a primitive"
 """The whole message of oneDNN if it gets no memory for the code of an operation. An operation that
 it does not support fails with a longer message (`... primitive descriptor for ...`)."""

@@ -19,7 +19,7 @@ from rtagent.memory.records import Layout, Record
 
 CONTROL_BYTES = 256
 PIECE_VALUES = 65_536
-"""Copied at a time by a `Reading`: an even number, as the checksum needs it."""
+"""Values that a `Reading` copies at a time: an even number, as the checksum needs it."""
 
 _HEADERS_AT = 64
 

@@ -17,7 +17,7 @@ from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Copyin
 from rtagent.memory.records import SharedRecord
 
 FIRST_EXPONENT = 16
-"""Of the loss scale that learning begins with, as in torch's `GradScaler`."""
+"""Exponent of the loss scale that learning begins with, as in torch's `GradScaler`."""
 _CONTROL_AT = 64
 _PAYLOAD_AT = _CONTROL_AT + 2 * CONTROL_BYTES
 

@@ -37,7 +37,7 @@ from rtagent.memory import ordering
 from rtagent.memory.records import WORD, Layout, Record
 
 CONTROL_BYTES = 64
-"""Before the slots: `newest`, the bell of the frames, `floor`."""
+"""Bytes before the slots, for `newest`, the bell of the frames, and `floor`."""
 GUARD_TICKS = 8
 """The oldest slots of a full ring, which the writer may reach during a read."""
 

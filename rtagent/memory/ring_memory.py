@@ -29,7 +29,7 @@ from rtagent.memory.arena import PAGE, Arena
 from rtagent.memory.ring import GUARD_TICKS, RingBounds
 
 SLICE_BYTES = 4 << 20
-"""Punched between two looks at the writer's position: about a millisecond of work."""
+"""Bytes punched between two looks at the writer's position: about a millisecond of work."""
 SURPLUS_BYTES = 1 << 20
 """Bytes that readers may have brought back before they are punched again."""
 

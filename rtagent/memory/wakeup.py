@@ -28,7 +28,7 @@ _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(
 _AWAKE = (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT)
 """How a sleep ends that nobody ends by ringing."""
 LOOK_S = 0.001
-"""A sleep without the kernel's call."""
+"""Time between two looks at the condition where the kernel's call cannot be used."""
 
 
 class _Timespec(ctypes.Structure):

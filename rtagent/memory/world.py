@@ -34,7 +34,7 @@ CLUSTER_CAPACITY = 256 << 10
 RESERVE_AHEAD_S = 60.0
 """How far ahead of the write position the rings are reserved, within the next two bounds."""
 RESERVE_SHARE = 64
-"""At most one in so many of the ticks that are kept is reserved ahead."""
+"""One in so many of the ticks that are kept is reserved ahead, at most."""
 LEAST_RESERVE_TICKS = 64
 """At least so many ticks, and those of a second, are reserved ahead."""
 MAINTENANCE_BYTES = 16 << 20

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from rtagent.processes.scheduling import die_with_parent
 
 MOST_DESCRIPTORS = 64
-"""In one request."""
+"""Most descriptors in one request."""
 ANSWER = struct.Struct("q")
 """Two answers to each request: the pid, or minus the number of the error; later the exit code."""
 FOR_THE_OWNER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -18,7 +18,7 @@ from typing import Any
 from rtagent.clock import MonotonicClock
 
 MOST_BYTES = 64 << 10
-"""Of one message. A socket's usual buffer holds three of these."""
+"""Most bytes of one message. A socket's usual buffer holds three of these."""
 MOST_AT_ONCE = 64
 """Messages that one call receives: a child that never stops sending must not delay the others."""
 RETRY_S = 0.005

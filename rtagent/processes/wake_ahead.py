@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 CPU_SHARE = 0.03
-"""Of a core, for each process that wakes ahead of an event in every period."""
+"""Largest share of a core for each process that wakes ahead of an event in every period."""
 QUANTILE = 0.99
-"""Of the wake-ups, to be covered."""
+"""Share of the wake-ups that is to be covered."""
 MARGIN_S = 20e-6
 FIRST_S = 400e-6
 """The time ahead before anything is measured, if the share permits it."""

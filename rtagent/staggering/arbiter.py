@@ -76,7 +76,7 @@ class Deposited:
 
 
 NO_DEPOSIT = Deposited(-1, -1, -1, None, -1, 0.0)
-"""In place of one, where the default behaviour is executed."""
+"""Stands where the default behaviour is executed, for which there is no deposit."""
 
 
 class Lookup(Protocol):

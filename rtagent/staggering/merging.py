@@ -16,10 +16,10 @@ from rtagent.config import Merging
 from rtagent.staggering.arbiter import Deposited, newest
 
 Merge: TypeAlias = Callable[[Sequence[Deposited]], Deposited]
-"""From one or more deposits for a tick to the one that is executed."""
+"""Makes of one or more deposits for a tick the one that is executed."""
 
 WEIGHT_DECAY = 0.01
-"""m of the ensemble."""
+"""The m of the ensemble's weights."""
 
 
 def ensemble(deposits: Sequence[Deposited]) -> Deposited:
@@ -39,4 +39,4 @@ def ensemble(deposits: Sequence[Deposited]) -> Deposited:
 
 
 MERGES: Mapping[Merging, Merge] = {"newest": newest, "ensemble": ensemble, "prefix": newest}
-"""By `policy.chunk`. `prefix` differs from `newest` in what the policy is given."""
+"""The merges by `policy.chunk`. `prefix` differs from `newest` in what the policy is given."""

@@ -34,7 +34,7 @@ LARGEST = 1 << 30
 _ABOUT, _CRC = "rtagent-demonstration", "crc32"
 _COLUMNS = ("frames", "actions", "rewards", "flags", "episodes")
 _ROW_BYTES = 13
-"""Of reward, flags and episode."""
+"""Bytes of a tick's reward, flags and episode."""
 _HEADER_ROOM = 1 << 20
 
 

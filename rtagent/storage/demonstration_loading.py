@@ -43,7 +43,7 @@ from rtagent.storage.demonstration_file import (
 )
 
 PIECE_TICKS = 1024
-"""Written between two reports of progress."""
+"""Ticks that are written between two reports of progress."""
 
 
 @dataclass(frozen=True)

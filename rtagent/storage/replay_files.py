@@ -32,9 +32,9 @@ from rtagent.storage.checkpoint import Signature
 FORMAT = 2
 SUFFIX = ".chunk"
 PIECE_BYTES = 1 << 20
-"""Frames copied at a time."""
+"""Bytes of the frames that are copied at a time."""
 DRAFT = ".replay-"
-"""With this begins the name of a file that is not whole yet."""
+"""Beginning of the name of a file that is not whole yet."""
 
 COMMON = ("environment", "observation", "action")
 """What a saved replay and a run must have in common: everything but the network."""

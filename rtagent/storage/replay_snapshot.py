@@ -47,7 +47,7 @@ from rtagent.storage.replay_files import (
 CHUNK_TICKS = 4096
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 1 << 22
-"""Bytes: a chunk takes some 130 of them."""
+"""Bytes of the largest manifest: a chunk takes some 130 of them."""
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -19,12 +19,13 @@ from rtagent.staggering.register import LIVE, PROMISING
 
 LEAST_SAMPLES = 3
 REACT_S = 2.0
-"""From the start, or a change by hand, until measurements count."""
+"""Time from the start, or from a change by hand, until measurements count."""
 FRESH_S = 5.0
-"""From a change made here, or the return of a process, until measurements count: they reach so far
-back."""
+"""Time from a change made here, or from the return of a process, until measurements count: they
+reach so far back."""
 GROW_S = 6.0
-"""Longer than a single hold-up of the machine affects measurements."""
+"""Time for which more processes must be needed before there are more: a single hold-up of the
+machine affects measurements for less."""
 LONG_INFERENCES = 5
 """`FRESH_S` and `GROW_S` in inferences, where these take longer: measurements reach back over four,
 and new processes have to end their first."""

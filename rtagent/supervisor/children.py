@@ -28,12 +28,13 @@ NEEDED_ROLES = frozenset({"environment", "inference", "learner", "service"})
 """A run needs a process of each. Evaluation and recorder only watch; torch needs no converter."""
 BOOT_LIMIT_S = 60.0
 CONVERTER_LIMIT_S = 600.0
-"""One call of an engine may take seconds of a core, of which a full machine gives it little."""
+"""How long a converter may be silent: one call of an engine may take seconds of a core, of which a
+full machine gives it little."""
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
 COMPUTING_LIMIT_S = 600.0
-"""One update of a large network may take minutes, where acting leaves little of a core; so may
-loading it."""
+"""How long a process that computes may be silent: where acting leaves little of a core, one update
+of a large network may take minutes, and so may loading it."""
 LAST_CHECKPOINT_S = 60.0
 """How long a learner that is told to leave may write a checkpoint: disks can be slow."""
 UNKILLABLE_AFTER_S = 20.0

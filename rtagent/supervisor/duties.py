@@ -15,7 +15,7 @@ from rtagent.logs.shortening import current_traceback, short_error
 from rtagent.supervisor.status import Report
 
 REPORT_EVERY_S = 30.0
-"""A duty may fail ten times a second."""
+"""Least time between two reports of a failure: a duty may fail ten times a second."""
 
 
 class Duties:

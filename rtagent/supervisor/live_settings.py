@@ -16,7 +16,7 @@ from rtagent.live_config import Values, changed
 from rtagent.memory.control import DesiredState
 
 MOST_CONFIG_BYTES = 128 << 10
-"""Of the configuration as JSON: a quarter of the status."""
+"""Most bytes of the configuration as JSON: a quarter of the status."""
 
 
 def first_state(config: Config) -> DesiredState:

@@ -23,7 +23,8 @@ from rtagent.telemetry.event_log import KEYS
 STEP_S = 0.1
 GO_AFTER_S = 10.0
 SLIPS_REPORTED_EVERY_S = 10.0
-"""At most; a world whose step is too slow slips several times in a second."""
+"""Least time between two events of slips: a world whose step is too slow slips several times in a
+second."""
 
 
 class Loop:

@@ -36,7 +36,7 @@ LIMIT_S = 900.0
 """How long a step of a child may take: a policy may be downloaded in it."""
 
 Doing = Callable[[str], object]
-"""Told by a child what it does next, since that may never come back."""
+"""A child tells by it what it does next, since that may never come back."""
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,14 @@ from rtagent.files.pruning import MIB
 from rtagent.files.regular_file import open_regular
 
 EVENTS_FILE = "events.jsonl"
-"""In the run's folder."""
+"""Name of the file in the run's folder."""
 MOST_BYTES = 16 * MIB
-"""About 80,000 events."""
+"""Most bytes of the file: about 80,000 events."""
 CAPACITY = 10_000
 """Events that may wait for the disk; beyond that the oldest are dropped."""
 BATCH = 500
 PAUSE_S = 0.1
-"""Between two batches: a burst of events is then few writes."""
+"""Pause between two batches, so that a burst of events takes few writes."""
 RETRY_S = 5.0
 HANG_S = 10.0
 """How long the disk may take before that counts as a failure."""

@@ -57,11 +57,12 @@ OVERSLEEP_S = 100e-6
 TICK_LATENESS_S = 200e-6
 """Mean seconds by which a tick is late."""
 START_TICKS = 0.37
-"""Ticks after the first one at which slots and all inference processes begin: not with a tick."""
+"""Ticks after the first one at which slots and all inference processes begin, and so between two
+ticks."""
 TICKS_PER_LOOK = 64
 """Ticks after which memory for the next ticks is reserved, and the rows of these are copied."""
 SHORTEST_S = 1e-5
-"""Of an inference or an update: as many of them as fill the time are computed, however short."""
+"""Shortest inference or update: as many of them as fill the time are computed, however short."""
 REPEATS = 20
 """Inferences, or updates, whose median time is taken."""
 

@@ -37,7 +37,7 @@ from rtagent.processes.launch import MOST_OPEN, raise_descriptor_limit
 from service.http.authorities import address_of
 
 RESERVED_DESCRIPTORS = 256
-"""For shared memory, files, threads, and connections that have just been ended."""
+"""Descriptors left for shared memory, files, threads, and connections that have just been ended."""
 Peer = tuple[str, int, str]
 """A client's address and port, and the address of this machine that it has connected to: from one
 port it may connect to several of them."""

@@ -31,7 +31,7 @@ PICTURE_AGE_S = 0.03
 """Just under the period of the fastest screen, 30 pictures per second."""
 TIMELINES_KEPT = 8
 MOST_OPEN = 64
-"""Event streams and sockets, counted together."""
+"""Most event streams and sockets, counted together."""
 CHANGE_WAIT_S = 5.0
 DISK_CALLS, DISK_WAIT_S = 8, 2.0
 """Calls that may wait for the disk at once, and how long a further one waits for its turn. All

@@ -14,7 +14,7 @@ from rtagent.memory.engine_models import Bytes, Precision
 
 Observations = Sequence[npt.NDArray[Any]]
 Answer = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
-"""From one observation, (stack, ...), to (actions,) float32."""
+"""Answers one observation (stack, ...) with (actions,) float32."""
 
 
 class Unsupported(Exception):

@@ -26,7 +26,7 @@ from rtagent.policy.factory import line_of
 DEVICE = "CPU"
 ACTIVATION_LEVELS, WEIGHT_LEVELS = 256, 255
 HALF = 0.5
-"""Of the steps of a weight: 2 products of at most 255 * 64 fit into 16 bits."""
+"""Share of the steps of a weight that are used: 2 products of at most 255 * 64 fit into 16 bits."""
 CALIBRATION_FRAMES = 16
 LAYERS = ("Convolution", "MatMul")
 

@@ -120,7 +120,7 @@ class Entry:
 
 
 _FIELDS: dict[type[Any], tuple[Field, ...]] = {}
-"""Of sections that have been read once, since reading type hints is slow."""
+"""Fields of the sections that have been read once, since reading type hints is slow."""
 
 
 def fields_of(section: type[Any]) -> tuple[Field, ...]:
