@@ -141,22 +141,6 @@ def counted(runtime: Runtime) -> tuple[list[int], dict[str, Any]]:
     return applied(runtime)[:2], runtime.stats()["learning"]
 
 
-def test_deadlines_change_while_it_runs_or_are_refused(pair: Runtime) -> None:
-    wanted = {"mode": "step", "deadline_s": 5.0, "data_budget": 4000}
-    assert pair.set_deadlines(**wanted) == {**wanted, "memory_budget_mb": None}
-    for change, reason in (
-        ({"deadline_s": 0}, "r3.deadline_s = 0"),
-        ({"deadline_s": None}, "needs r3.deadline_s"),
-        ({"data_budget": 8}, "smaller than one batch"),
-        ({"memory_budget_mb": 1}, "memory"),
-        ({"factor": 3}, "r3.factor: cannot be changed"),
-    ):
-        with pytest.raises(UserError, match=reason):
-            pair.set_deadlines(**change)
-    assert pair.set_deadlines(data_budget=5000)["deadline_s"] == 5.0
-    pair.set_deadlines(mode="off")
-
-
 def test_a_checkpoint_is_written_when_asked_for(pair: Runtime) -> None:
     answer = pair.checkpoint()
     assert answer["path"].exists()

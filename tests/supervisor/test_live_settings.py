@@ -112,6 +112,7 @@ def test_rows_never_shrink(desired: DesiredState) -> None:
         ("r3", {"deadline_s": -2.0}, "r3.deadline_s = -2.0"),
         ("r3", {"data_budget": 31}, "r3.data_budget = 31 is smaller than one batch"),
         ("r3", {"mode": "step"}, "needs r3.data_budget"),
+        ("r3", {"mode": "step", "deadline_s": None, "data_budget": 64}, "needs r3.deadline_s"),
         ("r3", {"memory_budget_mb": 0}, "r3.memory_budget_mb = 0"),
         ("inference", {"processes": 0}, "inference.processes = 0"),
         ("env", {"default_action": "os:abort"}, "env.default_action = 'os:abort'"),
