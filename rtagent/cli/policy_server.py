@@ -143,7 +143,7 @@ def _answering(module: nn.Module, device: torch.device) -> Callable[..., Arrays]
 
 
 async def _print_counts(counts: Counts, as_json: bool, stdout: int = STDOUT) -> None:
-    """Print every 10 s what the server has done in them, until nobody reads it.
+    """Print what the server has done, every 10 s, until nobody reads it.
 
     A line for which a full pipe or a stopped terminal has no room is left out: a thread that waits
     for that room would keep this process when it is told to stop.

@@ -73,7 +73,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _value(text: str) -> Any:
-    """The value of a text as JSON, None for `none`; a text that is no such value stands for itself.
+    """The text read as JSON, None for `none`; the text itself if it is no value of a setting.
     """
     if text in ("none", "null"):
         return None

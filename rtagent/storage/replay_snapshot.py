@@ -266,8 +266,8 @@ class _Saving:
         self._progress, self._stop = progress, stop
 
     def remove_useless(self) -> None:
-        """Remove what earlier saves left that were killed or ended, but for what this one takes
-        over: else each daemon that is killed while it saves would leave more."""
+        """Remove what killed or ended saves have left, except what this save takes over: otherwise
+        each daemon that is killed while it saves would leave more."""
         in_force = self._in_force()
         left = [
             path for path in self._folder.glob(f"*{SUFFIX}")

@@ -93,7 +93,7 @@ class Children:
 
     @property
     def alive(self) -> list[Child]:
-        """Those of which a process exists."""
+        """The children whose process exists."""
         return [child for child in self if child.alive]
 
     def unkillable(self, now: float) -> list[Child]:

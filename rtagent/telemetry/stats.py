@@ -366,7 +366,7 @@ def _silent(record: LearnerRecord, now: float) -> bool:
 
 
 def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered) -> int:
-    """Registered inferences of which no action was executed, and one may yet be.
+    """Registered inferences of which no action has been executed yet, but one may still be.
 
     An action whose tick is over may be executed late, at the first tick after its registration.
     """
