@@ -32,7 +32,8 @@ VECTORS = make_blueprint(
 )
 
 
-def shrink_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 16 ticks, copied 3 at a time."""
     monkeypatch.setattr(replay_snapshot, "CHUNK_TICKS", CHUNK)
     monkeypatch.setattr(replay_files, "PIECE_BYTES", 3 * (30 + 16))

@@ -29,17 +29,18 @@ from tests.stored_replay import (
     VECTORS,
     Rings,
     Signature,
-    shrink_chunks,
 )
+from tests.stored_replay import small_chunks as small_chunks
 
 TICKS = 45
 """Episodes of ten, and a half one."""
 
 
 @pytest.fixture(params=["pictures", "vectors"])
-def rings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Rings:
+def rings(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any, small_chunks: None
+) -> Rings:
     """Saved in chunks of 16 ticks, so that episodes go across their edges."""
-    shrink_chunks(monkeypatch)
     rings = Rings(PIXELS if request.param == "pictures" else VECTORS)
     monkeypatch.setattr("tests.stored_replay.SIGNATURE", _signature(rings))
     rings.write(TICKS).save(tmp_path / "replay")
@@ -92,12 +93,12 @@ def test_mcap(rings: Rings, tmp_path: Path) -> None:
     assert (cv2.imdecode(png, cv2.IMREAD_GRAYSCALE) == rings.frames.frames[7]).all()
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize(("demonstrated", "live"), [(0, CHUNK + 1), (12, 4)])
 def test_the_rate_is_that_of_the_newest_ticks_that_tell_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demonstrated: int, live: int
+    tmp_path: Path, demonstrated: int, live: int
 ) -> None:
     """The newest chunk may have one tick, or mostly demonstrated ones, which have one time."""
-    shrink_chunks(monkeypatch)
     rings = Rings()
     for tick in range(demonstrated + live):
         since = max(0, tick - demonstrated)

@@ -15,12 +15,10 @@ from rtagent.storage import replay_snapshot
 from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, find
 from tests.forked import Forked
 from tests.refused import one_line
-from tests.stored_replay import SHOWN, SIGNATURE, Rings, priorities, shrink_chunks
+from tests.stored_replay import SHOWN, SIGNATURE, Rings, priorities
+from tests.stored_replay import small_chunks as small_chunks
 
-
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink_chunks(monkeypatch)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 def test_every_flipped_byte_of_the_manifest_is_found(tmp_path: Path) -> None:

@@ -27,13 +27,10 @@ from tests.stored_replay import (
     load,
     names,
     priorities,
-    shrink_chunks,
 )
+from tests.stored_replay import small_chunks as small_chunks
 
-
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink_chunks(monkeypatch)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,11 @@ from tests.stored_replay import (
     content,
     load,
     names,
-    shrink_chunks,
     transitions,
 )
+from tests.stored_replay import small_chunks as small_chunks
 
-
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink_chunks(monkeypatch)
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.mark.parametrize("blueprint", [PIXELS, VECTORS])
