@@ -72,18 +72,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_there_is_no_garbage() -> None:
-    """What is tested looks for garbage, too, and not in all that earlier modules have left."""
+    """The garbage collector looks only at what this module makes, not at what earlier ones left."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """What a test leaves to chance is the same whatever ran before it in its process."""
+    """Chance, and the number of torch's threads, are the same whatever ran before a test."""
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].set_num_threads(1)
 
 
 def make_blueprint(**changes: object) -> Blueprint:

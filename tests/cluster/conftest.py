@@ -1,16 +1,10 @@
 """What the tests of the cluster share."""
 
 import pytest
-import torch
 from torch import Tensor
 
 from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.learning.replay.batch import Batch
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

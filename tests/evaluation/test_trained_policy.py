@@ -30,10 +30,8 @@ def make_cartpole(**kwargs: Any) -> gym.Env[Any, Any]:
     return gym.make("CartPole-v1", **kwargs)
 
 
-def test_it_acts_on_one_thread(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_it_acts_on_one_thread(tmp_path: Path) -> None:
     """More of them wait for each other: on a busy machine most of the time."""
-    before = torch.get_num_threads()
-    request.addfinalizer(lambda: torch.set_num_threads(before))
     path, saved = load_checkpoint(leave_checkpoint(tmp_path, "env.id=CartPole-v1"))
     policy = TrainedPolicy(configuration(saved, path, None, ()), saved, path)
     torch.set_num_threads(2)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 from rtagent.config import Config
@@ -44,11 +43,6 @@ def _make_blueprint(
         action_space=spaces.Discrete(4), action_meanings=(), network="mlp k=1", tensors=(),
         screen=False,
     )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", name="make_blueprint")

@@ -27,11 +27,6 @@ VECTORS = spaces.Box(-1, 1, (1, 5), np.float32)
 TINY = spaces.Box(0, 255, (4, 9, 7), np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize(
     ("width", "parameters"), [(1, 903_718), (7, 10_368_742), (29, 104_682_918), (98, 1_008_092_742)]
 )

@@ -332,7 +332,6 @@ def test_what_is_learned_from_them_alone_is_right_at_their_delay(
     tmp_path: Path, delay: int, least: float, most: float
 ) -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     blueprint, recorded = reacting_world()
     rings = Rings(blueprint, capacity=2000)
     fill(saved(tmp_path, recorded), rings, delay)

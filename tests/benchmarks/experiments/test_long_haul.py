@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.experiments import long_haul_trial
 from benchmarks.experiments.long_haul import PAPER, STANDARD, progress, ratios, run
@@ -20,7 +19,6 @@ SHORT = STANDARD._replace(epochs=1, batch_size=4, capacity=256)
 
 @pytest.fixture(scope="module")
 def courses() -> dict[str, list[Course]]:
-    torch.set_num_threads(1)
     return {
         name: [Trial(SHORT._replace(architecture=name)).run()]  # type: ignore[arg-type]
         for name in ("edge", "learner", "whole")

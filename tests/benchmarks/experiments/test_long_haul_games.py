@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from matplotlib import pyplot
 
 from benchmarks.experiments import long_haul, long_haul_epochs, long_haul_games, long_haul_trial
@@ -19,7 +18,6 @@ BATCHES = 2
 
 
 def setup_of(world: str, **changes: Any) -> Setup:
-    torch.set_num_threads(1)
     return Setup("edge", 8, 2048, 1, 8, BATCHES, 0, world=world)._replace(**changes)
 
 
