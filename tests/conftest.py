@@ -29,6 +29,7 @@ from rtagent.processes import launch
 from rtagent.processes.scheduling import leave_idle
 from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children
+from tests.installed import require
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -118,8 +119,8 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     way: str = request.param
     if way == "numpy":
         monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
-    elif compiled("rtagent_gather") is None and "CI" not in os.environ:
-        pytest.skip("rtagent was installed without a C compiler")
+    else:
+        require(compiled("rtagent_gather"), "what is compiled")
     return way
 
 

@@ -18,6 +18,7 @@ import pytest
 from websockets.asyncio.client import connect as open_websocket
 
 from tests.forked import eventually
+from tests.installed import require
 from tests.ports import free_port
 from tests.service.certificates import make_certificate
 from tests.service.conftest import TOKEN, FakeBackend, RunningService
@@ -65,11 +66,7 @@ def command(proxy: str, program: str, folder: Path, port: int, service_port: int
 def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Any]]:
     """A proxy before the service: its port, and what a client must trust."""
     program = shutil.which(request.param, path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        reason = f"{request.param} is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require(program, request.param)
     certificate = make_certificate(tmp_path, NAME)
     port = free_port()
     service = RunningService(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tomllib
@@ -12,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from rtagent.memory import compiled
+from tests.installed import needs, require
 
 ROOT = Path(__file__).parents[2]
-needs_compiler = pytest.mark.skipif(
-    shutil.which("gcc") is None and "CI" not in os.environ, reason="needs a C compiler"
-)
+needs_compiler = needs(shutil.which("gcc"), "a C compiler")
 
 
 def sources() -> list[str]:
@@ -44,8 +42,7 @@ def test_every_source_is_compiled() -> None:
 
 @pytest.mark.parametrize("compiler", ["gcc", "aarch64-linux-gnu-gcc"])
 def test_the_compiler_finds_nothing_to_warn_of(compiler: str) -> None:
-    if shutil.which(compiler) is None and "CI" not in os.environ:
-        pytest.skip(f"needs {compiler}")
+    require(shutil.which(compiler), compiler)
     warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
     subprocess.run(
         [compiler, "-std=c11", "-O2", *warnings, "-fsyntax-only", *sources()], cwd=ROOT, check=True

@@ -7,7 +7,6 @@ simulated machine of `test_ordering.py`.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import threading
@@ -19,6 +18,7 @@ import pytest
 
 from rtagent.memory import ordering
 from rtagent.memory.compiled import compiled_fence
+from tests.installed import needs
 
 MEMORY = Path(ordering.__file__).parent
 LITMUS = Path(__file__).with_name("litmus.c")
@@ -27,10 +27,7 @@ COMPILE = ("aarch64-linux-gnu-gcc", "-std=gnu11", "-O3", "-Wall", "-Werror", "-p
 ROUNDS = {"message": 100_000, "gather": 100_000}
 LIMIT_S = 180.0
 
-needs_tools = pytest.mark.skipif(
-    "CI" not in os.environ and not all(map(shutil.which, TOOLS)),
-    reason="needs a compiler and an emulator for ARM64",
-)
+needs_tools = needs(all(map(shutil.which, TOOLS)), "a compiler and an emulator for ARM64")
 
 
 def compile_for_arm64(program: Path, *arguments: str | Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -11,10 +10,9 @@ from torch import Tensor
 
 from rtagent.policy import pixels
 from rtagent.policy.pixels import laid_out, scaled
+from tests.installed import needs
 
-pytestmark = pytest.mark.skipif(
-    pixels._PIXELS is None and "CI" not in os.environ, reason="needs what is compiled"
-)
+pytestmark = needs(pixels._PIXELS, "what is compiled")
 LAST = torch.channels_last
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,10 +15,9 @@ from torch.nn import functional
 
 from rtagent.policy import pooling
 from rtagent.policy.pooling import SIDE, STRIDE, MaxPool
+from tests.installed import needs, require
 
-pytestmark = pytest.mark.skipif(
-    pooling._FORWARD is None and "CI" not in os.environ, reason="needs what is compiled"
-)
+pytestmark = needs(pooling._FORWARD, "what is compiled")
 SHAPES = [(1, 16, 3, 3), (2, 32, 8, 5), (3, 16, 7, 12), (1, 48, 11, 4)]
 SOURCE = Path(pooling.__file__).with_suffix(".c")
 
@@ -42,8 +40,7 @@ def test_it_was_compiled() -> None:
 @pytest.fixture(scope="module")
 def in_small_registers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The same source, compiled for a processor whose registers hold eight channels."""
-    if shutil.which("gcc") is None and "CI" not in os.environ:
-        pytest.skip("needs gcc")
+    require(shutil.which("gcc"), "gcc")
     built = tmp_path_factory.mktemp("pooling") / "pooling.so"
     command = ["gcc", "-std=c11", "-O2", "-DLANES=8", "-shared", "-fPIC", SOURCE, "-o", built]
     subprocess.run(command, check=True)

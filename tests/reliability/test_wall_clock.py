@@ -21,6 +21,7 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.recount.raw_ledger import Ledger, Recount
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually
+from tests.installed import needs
 
 from .watching import FAST_CARTPOLE, await_checkpoint, await_ticks, events, restarts
 
@@ -28,12 +29,7 @@ MINUTE_S, HOUR_S = 60, 3600
 CAPACITY = 20_000
 RATE_HZ = 100.0
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(
-        shutil.which("gcc") is None and "CI" not in os.environ, reason="needs a C compiler"
-    ),
-]
+pytestmark = [pytest.mark.process, needs(shutil.which("gcc"), "a C compiler")]
 
 
 class WallClock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from rtagent.env.gameboy.roms.cartridge import build_cartridge
 from rtagent.env.registry import PAPER_GAMES, register
 from rtagent.errors import UserError
 from tests.cartridges import BEGIN, STAND_IN, import_stand_ins
+from tests.installed import needs
 
 BUTTONS = ["NOOP", "A", "B", "LEFT", "UP", "RIGHT", "DOWN", "SELECT", "START"]
 
@@ -63,9 +63,8 @@ def rewards_of(told: list[tuple[float, bool, dict]]) -> list[float]:
     return [each[0] for each in told]
 
 
+@needs(shutil.which("sdcc"), "SDCC")
 def test_rebuilding_gives_the_committed_stand_in() -> None:
-    if shutil.which("sdcc") is None and not os.environ.get("CI"):
-        pytest.skip("sdcc is not installed")
     rebuilt = build_cartridge(STAND_IN, "STANDIN", ("main",), {})
     assert rebuilt == (STAND_IN / "standin.gb").read_bytes()
 

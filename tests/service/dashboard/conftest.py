@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.reliability.dashboard_page import PROGRAMS
+from tests.installed import require
 from tests.service.conftest import RunningService
 
 FLAGS = [
@@ -22,22 +22,14 @@ EXPECTED = ("Failed to load resource", "WebSocket connection to", "Canvas2D: Mul
 PATIENCE_MS = 120_000
 
 
-def _missing(what: str) -> None:
-    reason = f"{what} is not installed"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("playwright")
+        require(None, "playwright")
     chromium = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if chromium is None:
-        _missing("chromium")
+    require(chromium, "chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser

@@ -1,4 +1,3 @@
-import os
 import shutil
 from types import ModuleType
 
@@ -7,14 +6,14 @@ import pytest
 from rtagent.env.gameboy.roms import cartridge
 from rtagent.env.gameboy.roms.duel import build as duel
 from rtagent.env.gameboy.roms.starfall import build as starfall
+from tests.installed import needs
 
 each_game = pytest.mark.parametrize("build", [duel, starfall], ids=lambda build: build.TITLE)
 
 
 @each_game
+@needs(shutil.which("sdcc"), "SDCC")
 def test_rebuilding_gives_the_committed_cartridge(build: ModuleType):
-    if shutil.which("sdcc") is None and not os.environ.get("CI"):
-        pytest.skip("sdcc is not installed")
     assert build.build_rom() == build.ROM.read_bytes()
 
 
