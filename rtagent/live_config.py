@@ -92,7 +92,7 @@ def changed(config: Config, changes: Values) -> Config:
     for section, new in changes.items():
         live = FIELDS.get(section, {})
         if unknown := set(new) - set(live):
-            dotted = f"{section}.{sorted(unknown)[0]}"
+            dotted = f"{section}.{min(unknown)}"
             raise UserError(unknown_key(dotted) or f"{dotted}: cannot be changed while running")
         if not live:
             raise UserError(f"{section}: nothing in it can be changed while running")

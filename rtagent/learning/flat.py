@@ -34,7 +34,7 @@ class FlatNetwork:
         with torch.no_grad():
             torch._foreach_copy_(self._tensors, self._pieces(values))
 
-    def gradient_into(self, out: Tensor, factor: float = 1.0) -> None:
+    def gradient_into(self, out: Tensor, factor: float) -> None:
         """Copy the gradient, times a factor, into a flat array (size,): 0 where there is none."""
         filled, gradients = [], []
         for piece, parameter in zip(self._pieces(out), self._parameters, strict=True):

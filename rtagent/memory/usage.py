@@ -86,7 +86,7 @@ def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
     return [level for level in levels if level.limit <= levels[0].limit]
 
 
-def control_groups(controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Path]:
+def control_groups(controller: str, proc: Path, cgroups: Path) -> list[Path]:
     """The control groups around this process, in a container perhaps the root alone.
 
     `controller` is memory or cpu: version 1 has groups of its own for each.

@@ -41,7 +41,7 @@ class Transformer(PolicyModule):
 
     def __init__(
         self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead,
-        pending: int = 0,
+        pending: int,
     ) -> None:
         super().__init__(scale, image=False)
         frames, *frame = shape

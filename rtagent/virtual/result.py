@@ -52,7 +52,7 @@ class VirtualRun:
         return finished_episodes(self.rows)[1]
 
 
-def figures_since(rows: Rows, since_s: float = 0.0) -> dict[str, Any]:
+def figures_since(rows: Rows, since_s: float) -> dict[str, Any]:
     """Figures of the rows of a live or a virtual run, from a second on.
 
     Args:
