@@ -23,8 +23,13 @@ ASKED: tuple[Callable[[Runtime], object], ...] = (
 )
 
 
-def test_before_its_block_a_run_says_so(tmp_path: Path) -> None:
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    """A run that has not begun."""
+    return Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+
+
+def test_before_its_block_a_run_says_so(runtime: Runtime) -> None:
     for ask in (*ASKED, lambda runtime: runtime.run_dir, lambda runtime: runtime.world):
         with pytest.raises(UserError, match="has not begun: write `with"):
             ask(runtime)
@@ -49,10 +54,9 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
 
 
 def test_a_run_without_a_thread_lets_its_state_directory_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Supervisor, "run", lambda self: None)
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
     with monkeypatch.context() as patch:
 
         def refuse(self: threading.Thread) -> None:
@@ -81,8 +85,7 @@ def test_a_run_that_cannot_start_says_so_once(
         1 / 0  # noqa: B018
 
 
-def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+def test_what_is_not_ready_is_named(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_acting", lambda: False)
     error = "Traceback (most recent call last):\n  ...\nRuntimeError: no robot"
     status: dict[str, Any] = {"roles": [{"name": "environment", "state": "failed"}]}
@@ -101,9 +104,9 @@ def test_what_is_not_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("checkpoint", lambda runtime: runtime.checkpoint(timeout=0.0625)),
 ])
 def test_an_answer_that_does_not_come_in_time_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, ask: Callable[[Runtime], object]
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, command: str,
+    ask: Callable[[Runtime], object],
 ) -> None:
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
     silent = SimpleNamespace(submit=lambda name, arguments: Future())
     monkeypatch.setattr(runtime, "_running", lambda: silent)
     with pytest.raises(TimeoutError) as late:
@@ -115,9 +118,8 @@ def test_an_answer_that_does_not_come_in_time_is_named(
     Runtime.set_inference, Runtime.set_learning, Runtime.set_deadlines,
 ])
 def test_a_number_without_a_name_is_no_change(
-    tmp_path: Path, change: Callable[..., object]
+    runtime: Runtime, change: Callable[..., object]
 ) -> None:
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
     with pytest.raises(TypeError, match="positional"):
         change(runtime, 4)
 
@@ -135,9 +137,8 @@ def test_a_run_stays_in_its_folder_when_the_program_goes_to_another(
 
 
 def test_updates_that_will_not_come_are_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
     role = {"name": "learner 0", "role": "learner", "state": "failed", "last_error": "no memory"}
     monkeypatch.setattr(runtime, "_applied", lambda: 0)
     monkeypatch.setattr(runtime, "status", lambda: {"roles": [role]})
@@ -167,10 +168,9 @@ class OneAtATime:
 
 
 def test_figures_may_be_asked_for_from_several_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rtagent.runtime.StatsReader", OneAtATime)
-    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
     monkeypatch.setattr(runtime, "_running", lambda: SimpleNamespace(world=object()))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
