@@ -49,6 +49,13 @@ def _config(*overrides: str) -> Config:
     return load_config(None, ["env.id=CartPole-v1", f"learning.batch_size={SIZE}", *overrides], {})
 
 
+def _step(*overrides: str) -> tuple[Config, Blueprint, Batch]:
+    """A run in float32, unless it is set otherwise, and a batch to learn from."""
+    config = _config("learning.precision=float32", *overrides)
+    blueprint = probe(config)
+    return config, blueprint, random_batch(blueprint, SIZE, 0)
+
+
 def _profile(config: Config, blueprint: Blueprint, build: Build = build_network) -> Profile:
     return take_profile(config, blueprint, SIZE, 0.02, lambda done: None, build=build)
 
@@ -113,9 +120,7 @@ GAMES: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("overrides", GAMES, ids=lambda each: ",".join(each) or "mlp")
 def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[str, ...]) -> None:
-    config = _config("learning.precision=float32", *overrides)
-    blueprint = probe(config)
-    batch = random_batch(blueprint, SIZE, 0)
+    config, blueprint, batch = _step(*overrides)
     placement = _everything_beside(_profile(config, blueprint))
     assert placement.uses_second
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
@@ -146,9 +151,8 @@ ACTORS: dict[str, tuple[str, ...]] = {
      *((name, _only_passes_beside) for name in ("ddpg", "td3", "sac"))],
 )
 def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, where: Any) -> None:
-    config = _config("learning.precision=float32", *ACTORS[name])
-    blueprint, build = probe(config), ddpg if "Table" in name else build_network
-    batch = random_batch(blueprint, SIZE, 0)
+    config, blueprint, batch = _step(*ACTORS[name])
+    build = ddpg if "Table" in name else build_network
     placement = where(_profile(config, blueprint, build))
     assert placement.uses_second
     assert bool(placement.split_layers) == (where is _everything_beside)
@@ -206,11 +210,7 @@ def test_passes_at_once_through_a_network_that_keeps_something(
     monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], beside: tuple[str, ...],
     waits: bool, others: int,
 ) -> None:
-    config = _config(
-        "learning.precision=float32", f"policy.factory={__name__}:Keeping", *settings
-    )
-    blueprint = probe(config)
-    batch = random_batch(blueprint, SIZE, 0)
+    config, blueprint, batch = _step(f"policy.factory={__name__}:Keeping", *settings)
     batch = replace(
         batch, next_observations=batch.observations + 1.0, discounts=torch.ones(SIZE),
         terminals=torch.zeros(SIZE, dtype=torch.bool),
@@ -293,26 +293,22 @@ def test_the_head_is_measured_in_float32_alone() -> None:
 
 
 def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
-    config = _config("learning.precision=bfloat16")
-    blueprint = probe(config)
+    config, blueprint, batch = _step("learning.precision=bfloat16")
     placement = place(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
-        _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
+        _assert_same_step(plain, planned, batch)
 
 
 def test_a_plan_in_float32_is_float32_from_the_first_layer_on() -> None:
-    config = _config("learning.precision=float32")
-    blueprint = probe(config)
+    config, blueprint, batch = _step()
     slow = place(made_profile(("layers.0", "layers.2", "values"), bfloat16=3.0))
     with _plain_and_planned(config, blueprint, slow, "bfloat16") as (plain, planned):
-        _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
+        _assert_same_step(plain, planned, batch)
     assert planned.algorithm.precision == "bfloat16"
 
 
 def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = _config("learning.precision=float32")
-    blueprint = probe(config)
-    batch = random_batch(blueprint, SIZE, 0)
+    config, blueprint, batch = _step()
     placement = _everything_beside(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         runner: Any = planned.algorithm.runner  # type: ignore[attr-defined]
@@ -325,9 +321,7 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_failed_step_waits_for_the_policy_s_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = _config("learning.precision=float32", *ACTORS["ddpg"])
-    blueprint = probe(config)
-    batch = random_batch(blueprint, SIZE, 0)
+    config, blueprint, batch = _step(*ACTORS["ddpg"])
     placement = _only_passes_beside(_profile(config, blueprint))
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         algorithm: Any = planned.algorithm
