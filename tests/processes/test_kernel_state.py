@@ -15,21 +15,7 @@ from tests.conftest import eventually
 
 @pytest.mark.process
 def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        assert not is_stopped(child.pid)
-        os.kill(child.pid, signal.SIGSTOP)
-        eventually(lambda: is_stopped(child.pid), "it is stopped")
-        os.kill(child.pid, signal.SIGCONT)
-        eventually(lambda: not is_stopped(child.pid), "it goes on")
-    finally:
-        child.kill()
-        child.wait()
-
-
-@pytest.mark.process
-def test_a_process_may_have_a_name_that_is_no_text() -> None:
-    # The kernel cuts names after 15 bytes, in the middle of a character, too.
+    # Its name may be no text: the kernel cuts it after 15 bytes, in the middle of a character, too.
     body = (
         "import ctypes, time\n"
         "ctypes.CDLL(None).prctl(15, b'simulator \\xc3) T', 0, 0, 0)\n"
@@ -43,6 +29,8 @@ def test_a_process_may_have_a_name_that_is_no_text() -> None:
             assert not is_stopped(child.pid)
             os.kill(child.pid, signal.SIGSTOP)
             eventually(lambda: is_stopped(child.pid), "it is stopped")
+            os.kill(child.pid, signal.SIGCONT)
+            eventually(lambda: not is_stopped(child.pid), "it goes on")
         finally:
             child.kill()
 
