@@ -28,6 +28,11 @@ class Boundless(gym.Env[Any, Any]):
     action_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
 
+def probed(*settings: str) -> Any:
+    """The shapes of a run with these settings."""
+    return probe(load_config(None, settings, {}))
+
+
 @pytest.fixture
 def _registered() -> Iterator[None]:
     gym.register("Boundless-v0", Boundless)
@@ -36,7 +41,7 @@ def _registered() -> Iterator[None]:
 
 
 def test_shapes_of_continuous_actions() -> None:
-    found = probe(load_config(None, ["env.id=Pendulum-v1", "policy.width=2"], {}))
+    found = probed("env.id=Pendulum-v1", "policy.width=2")
     assert (found.action_shape, found.action_dtype) == ((1,), "float32")
     assert found.network == "mlp k=2, td3"
     assert found.parameters == 3 * 128 + 128 + 128 * 128 + 128 + 128 + 1
@@ -46,7 +51,7 @@ def test_shapes_of_continuous_actions() -> None:
 
 
 def test_the_environments_own_actions_are_known_without_its_code() -> None:
-    found = pickle.loads(pickle.dumps(probe(load_config(None, ["env.id=Pendulum-v1"], {}))))
+    found = pickle.loads(pickle.dumps(probed("env.id=Pendulum-v1")))
     assert found.actions.accept([2.0], strict=True) == [2.0]
     with pytest.raises(ValueError, match="is outside"):
         found.actions.accept([2.5], strict=True)
@@ -59,11 +64,11 @@ def test_a_cartridge_is_told_apart_from_others(tmp_path: Path) -> None:
     kwargs = {"rom": str(ROM), "rewards": str(tmp_path / "rewards.toml")}
     found = probe(parse_config({"env": {"id": "gameboy", "kwargs": kwargs}}))
     assert found.cartridge == f"STARFALL {hashlib.sha1(ROM.read_bytes()).hexdigest()}"
-    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).cartridge == ""
+    assert probed("env.id=CartPole-v1").cartridge == ""
 
 
 def test_discrete_actions_need_no_critics() -> None:
-    found = probe(load_config(None, ["env.id=CartPole-v1"], {}))
+    found = probed("env.id=CartPole-v1")
     assert found.critics == ()
     assert found.learned_parameters == found.parameters
 
@@ -81,7 +86,7 @@ def test_discrete_actions_need_no_critics() -> None:
 ])
 def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> None:
     with one_line(said):
-        probe(load_config(None, settings, {}))
+        probed(*settings)
 
 
 @pytest.mark.parametrize(("world", "algorithm"), [
@@ -90,7 +95,7 @@ def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> No
 ])
 def test_what_can_be_placed(world: str, algorithm: str) -> None:
     settings = [f"env.id={world}", "learning.placement=auto", f"learning.algorithm={algorithm}"]
-    assert probe(load_config(None, settings, {})).parameters > 0
+    assert probed(*settings).parameters > 0
 
 
 class Chunks(torch.nn.Module):
@@ -108,9 +113,8 @@ CHUNKS = ["env.id=CartPole-v1", f"policy.factory={__name__}:Chunks"]
 
 
 def test_a_network_that_answers_with_chunks() -> None:
-    found = probe(load_config(None, [*CHUNKS, "learning.processes=0"], {}))
-    assert found.chunk == 10
-    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).chunk is None
+    assert probed(*CHUNKS, "learning.processes=0").chunk == 10
+    assert probed("env.id=CartPole-v1").chunk is None
 
 
 class Continuing(Chunks):
@@ -129,13 +133,12 @@ def test_a_network_that_continues_what_is_promised() -> None:
         "env.id=CartPole-v1", f"policy.factory={__name__}:Continuing", "learning.processes=0",
         "policy.chunk=prefix", "env.pending_actions=4",
     )
-    assert probe(load_config(None, settings, {})).chunk == 10
+    assert probed(*settings).chunk == 10
 
 
 def test_a_network_of_a_factory_is_run_as_it_will_act() -> None:
-    settings = [*CHUNKS, "learning.processes=0", "policy.precision=bfloat16"]
     with pytest.raises(UserError, match=r"policy.precision = 'bfloat16': policy.factory = .*dtype"):
-        probe(load_config(None, settings, {}))
+        probed(*CHUNKS, "learning.processes=0", "policy.precision=bfloat16")
 
 
 def unflattened(observations: Any, actions: gym.spaces.Discrete) -> torch.nn.Module:
@@ -147,8 +150,8 @@ def test_a_network_that_keeps_the_axis_of_the_frames_does_not_learn() -> None:
     settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:unflattened"]
     said = r"chunks of 1 action, \(B, 1, outputs\).*flatten the frames"
     with pytest.raises(UserError, match=said):
-        probe(load_config(None, settings, {}))
-    assert probe(load_config(None, [*settings, "learning.processes=0"], {})).chunk == 1
+        probed(*settings)
+    assert probed(*settings, "learning.processes=0").chunk == 1
 
 
 class Weightless(torch.nn.Module):
@@ -167,7 +170,7 @@ def test_a_network_without_weights_is_refused_in_one_line() -> None:
     with one_line(r"no parameters.*policy\.pretrained"):
         probe_with_weights(load_config(None, settings, {}))
     # A policy server shares no weights.
-    assert probe(load_config(None, settings, {})).tensors == ()
+    assert probed(*settings).tensors == ()
 
 
 def raises(observations: Any, actions: Any) -> torch.nn.Module:
@@ -175,9 +178,8 @@ def raises(observations: Any, actions: Any) -> torch.nn.Module:
 
 
 def test_a_factory_that_raises_is_one_line() -> None:
-    settings = ["env.id=CartPole-v1", f"policy.factory={__name__}:raises"]
     with one_line(r"raises.*no such layers here"):
-        probe(load_config(None, settings, {}))
+        probed("env.id=CartPole-v1", f"policy.factory={__name__}:raises")
 
 
 @pytest.mark.parametrize(("function", "said"), [
@@ -197,7 +199,7 @@ def test_the_value_beside_a_factory_is_not_recurrent() -> None:
         "learning.algorithm=ppo",
     ]
     with pytest.raises(UserError, match=r"policy\.network = 'lstm' beside policy.factory"):
-        probe(load_config(None, settings, {}))
+        probed(*settings)
 
 
 @pytest.mark.parametrize(("settings", "said"), [
@@ -207,7 +209,7 @@ def test_the_value_beside_a_factory_is_not_recurrent() -> None:
 ])
 def test_chunks_are_for_acting(settings: list[str], said: str) -> None:
     with one_line(said):
-        probe(load_config(None, [*CHUNKS, *settings], {}))
+        probed(*CHUNKS, *settings)
 
 
 def test_a_start_removes_the_folders_of_the_oldest_runs_but_never_its_own(tmp_path: Path) -> None:
