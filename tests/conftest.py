@@ -61,7 +61,7 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """From here on only what tests make is looked through."""
+    """From here on the garbage collector looks only at what tests make."""
     gc.freeze()
     gc.enable()
 
@@ -125,7 +125,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 class LastingForkServer(launch.ForkServer):
-    """For one run after the other: to import torch takes seconds of a core."""
+    """Serves one run after the other: to import torch takes seconds of a core."""
 
     def stop(self) -> None:
         """A run has ended its children by itself; this ends with the process of the tests."""

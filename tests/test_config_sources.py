@@ -61,7 +61,7 @@ def test_a_class_or_function_stands_for_its_name() -> None:
 
 def test_what_cannot_be_imported_elsewhere_is_refused() -> None:
     def inside() -> None:
-        """Of this function alone."""
+        """Nobody else can import it."""
 
     with pytest.raises(UserError, match=r"policy.factory = .*inside.*module of its own"):
         load_config({"policy": {"factory": inside}}, (), {})

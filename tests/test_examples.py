@@ -24,7 +24,7 @@ FILES = sorted(EXAMPLES.glob("*.toml"))
 
 @pytest.fixture
 def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As with PYTHONPATH=examples."""
+    """The modules of the examples can be imported, as with PYTHONPATH=examples."""
     monkeypatch.syspath_prepend(EXAMPLES)
     yield
     for name in ("custom_env", "custom_policy"):

@@ -68,7 +68,7 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def settings(game: str, contender: str, width: int | None, ticks: float | None) -> list[str]:
-    """As overrides."""
+    """The settings as overrides."""
     common = list(DUEL) if game == "duel" else ["learning.updates_per_tick=0.3"]
     if ticks is not None:
         most = min(processes_of(contender, ticks), MAX_INFERENCE_PROCESSES)

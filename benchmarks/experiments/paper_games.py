@@ -158,7 +158,7 @@ def _kept(*parts: str) -> Path:
 
 
 def _kwargs(**values: Any) -> str:
-    """As a table of TOML."""
+    """The arguments as a table of TOML."""
     return "{" + ", ".join(f'{name} = "{value}"' for name, value in values.items()) + "}"
 
 

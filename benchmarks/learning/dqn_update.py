@@ -68,7 +68,7 @@ _measured: list[Side] = []
 
 
 def _prepare(side: str, name: Any, count: int, precision: Any) -> None:
-    """In a side's process: make the side."""
+    """Make the side. Runs in its process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     space, batch = spaces.Box(0, 255, (4, 84, 84), np.uint8), random_batch(count)
@@ -86,7 +86,7 @@ def _prepare(side: str, name: Any, count: int, precision: Any) -> None:
 
 
 def _time_round() -> tuple[float, str]:
-    """In a side's process: milliseconds of CPU time for one update, median; and the precision."""
+    """Median milliseconds of CPU time for one update, and the precision. Runs in the process."""
     spans = []
     for _ in range(UPDATES_PER_ROUND):
         began = time.process_time()

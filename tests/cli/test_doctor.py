@@ -27,7 +27,7 @@ NAMES = ["operating system", "Python", "compiled code", "cores", "load", "GPUs",
 
 
 def jitter(**changes: float) -> Jitter:
-    """Of a machine that wakes up well."""
+    """What is measured on a machine that wakes up well."""
     found = Jitter(
         realtime=True, ticks=600, p50=2.0, p99=10.0, max=30.0,
         sleep_p50=60.0, sleep_p99=120.0, ahead=140.0, share=0.005,

@@ -32,7 +32,7 @@ class Recording:
 
 
 def timeline(*ticks: int, continuous: bool = False) -> dict[str, Any]:
-    """Of ticks of 10 ms, of which each took 4 ms to compute."""
+    """A timeline of ticks of 10 ms, each of which took 4 ms to compute."""
     name, numbers = (None, [0.5, -1.0]) if continuous else ("left", None)
     return {
         "ticks": {

@@ -309,7 +309,7 @@ def test_a_goal_is_never_overdone() -> None:
 
 
 def _rtagent(*arguments: str) -> subprocess.Popen[str]:
-    """In a process of its own, as a shell starts it."""
+    """Run the command in a process of its own, as a shell starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "rtagent", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -40,7 +40,7 @@ def judged(stats: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed(path: str, value: Any, **changes: Any) -> Snapshot:
-    """With another figure."""
+    """The figures with another value of one of them."""
     stats = copy.deepcopy(example_stats())
     *sections, key = path.split(".")
     place: Any = stats
@@ -56,7 +56,7 @@ def text(shown: Snapshot, width: int = 120, lost: str = "") -> str:
 
 
 def drawn(shown: Snapshot, width: int, height: int) -> list[str]:
-    """As a terminal of this size gets it."""
+    """The text that a terminal of this size gets."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=True,
                       color_system=None, highlight=False)

@@ -31,7 +31,7 @@ REASON = "no Ray cluster at 10.0.0.1:6379: timed out"
 
 
 class Context:
-    """Of a gateway's process, which is told to stop at some time."""
+    """Context of a gateway's process, which is told to stop at some time."""
 
     def __init__(self, requested: int, seconds: float) -> None:
         self.config = parse_config({

@@ -205,7 +205,7 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
 
 
 def folders(port: int) -> list[str]:
-    """Of the cluster's nodes here; asked by a process of its own, for Ray reads its token once."""
+    """Folders of the cluster's nodes here. A process of its own asks: Ray reads its token once."""
     ask = (
         "import sys; from rtagent.cluster.ray_checks import find_cluster; "
         "print(*(each.folder for each in find_cluster(sys.argv[1]).values()), sep='\\n')"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class LastSeen(nn.Module):
-    """Of observations (B, 1, 4): leaves the observation, (B, 4), and forgets what was before."""
+    """Its state is the last observation, (B, 4) of (B, 1, 4); it forgets what was before."""
 
     state_size = 4
 

@@ -21,7 +21,7 @@ OBSERVATION = np.zeros((4, 6, 5), np.uint8)
 
 
 class ByHand:
-    """In place of `OpeningThread`: the test opens the models."""
+    """Stands in for `OpeningThread`: the test opens the models."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -25,7 +25,7 @@ MODES: dict[str, dict[str, Any]] = {**CASES, "td3": {"target_noise": 0.0}}
 
 
 class FakeStream:
-    """In the place of a GPU's: counts the copies' contexts that have ended."""
+    """Stands in for a GPU's stream: counts the contexts of copies that have ended."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -66,7 +66,7 @@ def update(case: str, device: Device) -> SharedUpdate:
 
 
 def close(mine: Any, theirs: Any, device: Device) -> None:
-    """To the bit where the processor stands in."""
+    """Equal to the bit where the processor stands in for a GPU."""
     tolerance = 0.0 if device.device.type == "cpu" else 2e-3
     np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
 

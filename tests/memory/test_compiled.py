@@ -18,7 +18,7 @@ needs_compiler = needs(shutil.which("gcc"), "a C compiler")
 
 
 def sources() -> list[str]:
-    """Of the library, as the installation compiles it."""
+    """Sources of the library, as the installation compiles it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     (module,) = settings["ext-modules"]
     assert module["optional"]

@@ -57,7 +57,7 @@ def ring_pages(memory: WorldMemory) -> int:
 
 
 def picture(number: int) -> np.ndarray:
-    """Of 251 frames in succession no two are the same."""
+    """A picture; of 251 in succession no two are the same."""
     return np.full((84, 84), 1 + number % 251, np.uint8)
 
 
@@ -224,7 +224,7 @@ Counts = np.ndarray
 
 
 def write_for_ever(memory: WorldMemory, counts: Counts) -> None:
-    """As the environment does, with its memory locked where that is permitted, but faster."""
+    """Write as the environment does, with memory locked where that is permitted, but faster."""
     world, clock = World(memory.handles), MonotonicClock()
     enter_realtime("auto")
     number = world.ledger.newest

@@ -145,7 +145,7 @@ class WeakReader:
         self._advance()
 
     def _advance(self) -> None:
-        """To the next stretch; often an empty one, or one up to the end."""
+        """Go to the next stretch; often an empty one, or one up to the end."""
         self._low = self._high
         self._high = self._rng.choice(
             (self._low, self._end, self._rng.randint(self._low, self._end))

@@ -113,7 +113,7 @@ class Daemon:
 
     @property
     def used(self) -> int:
-        """As measured from the outside."""
+        """Memory in use, as measured from the outside."""
         return self.private + sum(self.rings.pages().values())
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:

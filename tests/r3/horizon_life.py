@@ -66,7 +66,7 @@ class Life:
         return self.quick_update(seconds, samples)
 
     def quick_update(self, seconds: float, samples: int | None = None) -> str | None:
-        """As `update`, but it may be counted together with the next one."""
+        """Apply an update, which may be counted together with the next one."""
         self.now_ns += round(seconds * NANO)
         self.updates += 1
         samples = self.size if samples is None else samples
@@ -88,7 +88,7 @@ class Life:
 
     @property
     def horizon(self) -> Horizon:
-        """As it was written last; each time it is written there is a new one."""
+        """The horizon that was written last; each write makes a new one."""
         if self._number != self.record.number:
             self._seen, self._number = self.record.read(), self.record.number
         return self._seen

@@ -67,7 +67,7 @@ class MountedDisk:
 
 
 class LimitedDisk:
-    """As `MountedDisk`: an ordinary folder, and limits on the processes that write to it."""
+    """Stands in for `MountedDisk`: a folder, and limits on the processes that write to it."""
 
     full = "File too large"
     read_only = "Permission denied"

@@ -148,7 +148,7 @@ def test_one_of_many_killed_fifty_times(shared: Runtime, machine: Machine) -> No
 
 
 def _pid(runtime: Runtime, index: int) -> int:
-    """Of an inference process, once the supervisor has noticed that it works again."""
+    """Pid of an inference process, once the supervisor has noticed that it works again."""
     eventually(lambda: pid_of(runtime, f"inference {index}"), f"inference {index} runs")
     pid = pid_of(runtime, f"inference {index}")
     assert pid is not None

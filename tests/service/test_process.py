@@ -55,7 +55,7 @@ def test_stops_at_once_with_open_streams(running: RunningService) -> None:
 
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For services that start from now on."""
+    """Shortens the grace of services that start from now on."""
     monkeypatch.setattr("service.process.GRACE_SECONDS", 0.2)
 
 

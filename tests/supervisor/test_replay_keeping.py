@@ -107,7 +107,7 @@ class Stage:
     def spawn(
         self, body: Any, handles: Any, folder: Path, pipe: Pipe, *further: Any, name: str
     ) -> Process:
-        """As the fork server's."""
+        """Does what the fork server's method does."""
         self.pipe = Pipe(pipe._end.dup())
         for message in self.said_at_once:
             self.pipe.send(message)

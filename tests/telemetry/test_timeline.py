@@ -35,7 +35,7 @@ def drawn(run: Run, seconds: float = 3.0, **status: Any) -> dict[str, Any]:
 
 
 def register(run: Run, worker: int, frame: int, tick: int, at_ms: float, took_ms: float) -> None:
-    """As an inference process does it; times count from the first tick."""
+    """Register an action as an inference process does; times count from the first tick."""
     registered_ns = START_NS + round(at_ms * 1e6)
     run.actions.deposit(Deposited(worker, frame, tick, 0, 0, registered_ns / NANO))
     registration = Registration(registered_ns, round(took_ms * 1e6), tick)

@@ -26,7 +26,7 @@ NAMES = ("service", "environment", "learner 0", "inference 0", "inference 1")
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Of a run that goes well; `environment={...}` changes that role."""
+    """Status of a run that goes well; `environment={...}` changes that role."""
     roles = [
         {"name": name, "role": name.split()[0], "state": "running", "restarts": 0,
          **changes.get(name.replace(" ", "_"), {})}
@@ -36,7 +36,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 def stats(**changes: Any) -> Stats:
-    """Of a run that goes well; keys are `section__name`."""
+    """Figures of a run that goes well; keys are `section__name`."""
     found: dict[str, Any] = {
         "clock": {"ticks": 1000, "rate_hz": 30.0, "target_rate_hz": 30.0,
                   "step_us": {"p50": 400.0}},

@@ -26,7 +26,7 @@ STRIKE, HIT, TAKE, LEAVE = "A", "B", "LEFT", "RIGHT"
 
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With cartridges, and two encounters of each kind."""
+    """A state directory with cartridges, and two encounters of each kind."""
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
     import_stand_ins(tmp_path / "roms")
     for game in ("battles", "catches", "tetris"):

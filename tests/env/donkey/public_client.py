@@ -69,7 +69,7 @@ class PublicClient:
         self.send("control", steering=steering, throttle=throttle, brake=brake)
 
     def close(self):
-        """As the client does it: leave the scene, then stop the thread."""
+        """Leave the scene, then stop the thread, as the client does."""
         if not self.aborted:
             self.send("exit_scene")
         self._go_on = False

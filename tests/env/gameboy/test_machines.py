@@ -31,7 +31,7 @@ def run(machine: Machine, frames: int, *buttons: str) -> None:
 
 @pytest.fixture(params=["gambatte", "pyboy"])
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    """At the title."""
+    """A machine that shows the title."""
     with closing(switch_on(request.param, IMAGE)) as running:
         run(running, BOOT_FRAMES)
         yield running

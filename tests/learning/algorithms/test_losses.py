@@ -297,7 +297,7 @@ def test_no_gradient_through_the_targets_of_td3() -> None:
 
 
 def density(action: float, mean: float, deviation: float) -> float:
-    """Of a squashed normal distribution, by the derivative of its inverse."""
+    """Density of a squashed normal distribution, by the derivative of its inverse."""
     before = 0.5 * log((1 + action) / (1 - action))
     normal = exp(-0.5 * ((before - mean) / deviation) ** 2) / (deviation * sqrt(2 * pi))
     return normal / (1 - action**2)

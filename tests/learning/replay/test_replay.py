@@ -26,7 +26,7 @@ GAMMA = 0.9
 
 
 class ChangingFrames:
-    """In the place of a ring's pixels: something happens in the middle of a copy."""
+    """Stands in for a ring's pixels: something happens in the middle of a copy."""
 
     def __init__(self, frames: np.ndarray, happens: Callable[[], None]) -> None:
         self._frames, self._happens = frames, happens
@@ -43,7 +43,7 @@ class ChangingFrames:
 
 @pytest.fixture
 def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """In each copy that is prepared from now on, something happens."""
+    """Makes something happen in each copy that is prepared from now on."""
 
     def arrange(happens: Callable[[], None]) -> None:
         def prepare(*args: Any) -> Gather:
