@@ -136,17 +136,6 @@ def test_a_batch_larger_than_the_budget_is_refused(desired: DesiredState) -> Non
     assert change(limited, both).learning.batch_size == 65
 
 
-def test_a_cluster_has_one_gateway_and_no_deadline() -> None:
-    orders = first_state(load_config(overrides=["learning.where=cluster"]))
-    for section, values in (
-        ("learning", {"processes": 2}), ("learning", {"processes": 0}),
-        ("r3", {"mode": "step", "deadline_s": 9.0, "data_budget": 900}),
-    ):
-        with pytest.raises(UserError, match=r"does not fit learning\.where = 'cluster'"):
-            change(orders, {section: values})
-    assert change(orders, {"learning": {"paused": True}}).learning.paused
-
-
 THREE = DiscreteActions(gym.spaces.Discrete(3, start=1))
 PLANE = BoxActions(gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
 
