@@ -28,17 +28,11 @@ def check_size(config: Config) -> None:
     """Refuse a configuration that cannot be part of the status.
 
     Raises:
-        UserError: it is too long, or is no JSON.
+        UserError: it is too long, or has a text that is not UTF-8.
     """
     try:
         size = len(config.model_dump_json())
-    except PydanticSerializationError as error:
-        _, _, kind = str(error).partition("unknown type: ")
-        if kind:
-            raise UserError(
-                f"env.kwargs: the record of a run cannot hold {kind}; give numbers, texts, lists "
-                "and tables, and have the environment make other objects of them"
-            ) from None
+    except PydanticSerializationError:
         raise UserError(
             "a text of the configuration, such as the name of a folder, is not UTF-8, which the "
             "record of a run has to be; give it another name"

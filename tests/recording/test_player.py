@@ -171,7 +171,7 @@ class Pad(gym.Env[Any, Any]):
     """A user's environment with a Game Boy's buttons; `info` and picture are as given.
 
     Args:
-        picture: what it renders.
+        picture: what it renders, as lists.
         seen: shape of its observations.
         broken: whether its step fails.
     """
@@ -184,7 +184,8 @@ class Pad(gym.Env[Any, Any]):
         self, picture: Any = None, seen: tuple[int, ...] = (4,), broken: bool = False,
         render_mode: str = "",
     ) -> None:
-        self.picture, self.broken = picture, broken
+        self.picture = None if picture is None else np.array(picture, np.uint8)
+        self.broken = broken
         kind = (0, 255, seen, np.uint8) if len(seen) > 1 else (-1.0, 1.0, seen, np.float32)
         self.observation_space = gym.spaces.Box(*kind)
 
@@ -213,8 +214,8 @@ def pad(**kwargs: Any) -> Iterator[Player]:
 
 
 @pytest.mark.parametrize(("picture", "seen"), [
-    (np.full((5, 6), 9, np.uint8), (4,)), (np.full((5, 6, 1), 9, np.uint8), (4,)),
-    (np.full((5, 6, 4), 9, np.uint8), (4,)), (None, (84, 84, 1)),
+    (np.full((5, 6), 9).tolist(), (4,)), (np.full((5, 6, 1), 9).tolist(), (4,)),
+    (np.full((5, 6, 4), 9).tolist(), (4,)), (None, (84, 84, 1)),
 ])
 def test_a_users_picture_is_shown_in_colours(picture: Any, seen: tuple[int, ...]) -> None:
     with pad(picture=picture, seen=seen) as player:

@@ -40,12 +40,6 @@ def test_the_first_state_follows_the_configuration() -> None:
     assert not desired.go
 
 
-def test_an_argument_of_the_world_that_a_record_cannot_hold_is_refused() -> None:
-    config = load_config({"env": {"kwargs": {"size": np.int64(3)}}}, (), {})
-    with pytest.raises(UserError, match=r"env.kwargs: .* cannot hold <class 'numpy.int64'>"):
-        check_size(config)
-
-
 @pytest.mark.parametrize(("setting", "named"), [
     (f"env.kwargs.rom={'r' * 200_000}", "takes .* bytes as JSON"),
     ("run.state_dir=\udcff", "is not UTF-8"),
