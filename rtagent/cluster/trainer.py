@@ -18,6 +18,7 @@ from rtagent.cluster.message import MessageError
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import Device
+from rtagent.learning.precision import LEAST_EXPONENT, MOST_EXPONENT
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import Gradient, SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
@@ -193,8 +194,14 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
         raise MessageError(f"no state of {parameters} parameters: {shapes}")
     flat = [arrays[name].astype(np.float32) for name in names]
     weights, mean, square, target = flat
-    counts = arrays["progress"].astype(np.int64)
+    progress = Progress(*arrays["progress"].astype(np.int64).tolist())
+    counts = (
+        progress.updates, progress.steps, progress.samples, progress.actor_steps,
+        progress.actor_skipped,
+    )
     # A network may have a constant that is infinite, such as a mask.
-    if any(np.isnan(each).any() for each in flat) or min(square.min(), counts.min()) < 0:
+    if any(np.isnan(each).any() for each in flat) or min(square.min(), *counts) < 0:
         raise MessageError("no state to learn on: it has NaN, or counts or squares below 0")
-    return Snapshot(Arrays(weights, mean, square), target, Progress(*counts.tolist()))
+    if not LEAST_EXPONENT <= progress.scale_exponent <= MOST_EXPONENT:
+        raise MessageError(f"no state to learn on: a loss scale of 2**{progress.scale_exponent}")
+    return Snapshot(Arrays(weights, mean, square), target, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rtagent.learning import adam
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import HOST, Device
+from rtagent.learning.precision import LEAST_EXPONENT
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.learner_state import Progress
 from rtagent.policy import networks
@@ -120,10 +121,14 @@ def test_a_learner_that_goes_on_does_not_draw_its_noise_again(
 
 @pytest.mark.parametrize("change", [
     {"weights": np.array([1.0, np.nan])}, {"square": np.array([0.0, -1.0])},
-    {"target": np.zeros(1)}, {"progress": np.full(len(fields(Progress)), -1)},
+    {"target": np.zeros(1)}, {"progress": np.array(astuple(Progress(steps=-1)))},
+    {"progress": np.array(astuple(Progress(scale_exponent=99)))},
 ])
 def test_a_state_that_nothing_can_be_learned_on_is_refused(change: dict[str, Any]) -> None:
     begin = snapshot_arrays(states.begin(np.array([np.inf, 1.0], np.float32), BEGUN))
     assert snapshot_from(begin, 2).progress.updates == BEGUN
+    # Of float16 after many overflows.
+    lowest = {**begin, "progress": np.array([9, 9, 72, 0, LEAST_EXPONENT, 1])}
+    assert snapshot_from(lowest, 2).progress.scale_exponent == LEAST_EXPONENT
     with pytest.raises(MessageError, match="no state"):
         snapshot_from({**begin, **change}, 2)
