@@ -16,6 +16,7 @@ a local cluster with the thread that started it.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ REPORT_EVERY_S = 0.25
 LAST_STATE_S = 1.5
 """How long the gateway, told to stop, waits for the learner's state."""
 LEASE_S = 1.0
+DIGITS = re.compile(r"[0-9]+")
 NOT_REACHED = "the learner is not reached"
 """Why a checkpoint is not written."""
 CHECK_EVERY_S = 2.0
@@ -112,10 +114,11 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
             reason = str(error)
             # The next attempt connects from the beginning: the cluster may be gone by then.
             ray_session.disconnect()
-        if reason not in known:
+        # Ray may name the time, a process and a port.
+        if (kind := DIGITS.sub("", reason)) not in known:
             context.event("cluster_unreached", reason=reason)
             # Something has changed: the next attempt may succeed.
-            known.add(reason)
+            known.add(kind)
             pause_s = FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:

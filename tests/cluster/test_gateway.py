@@ -134,6 +134,25 @@ def test_reasons_that_come_again_and_again_are_told_once_and_tried_seldom(
     assert len(tried) < 600.0 / LONGEST_PAUSE_S + 10
 
 
+def test_a_reason_with_other_numbers_each_time_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As a line of Ray's log, which begins with the time: it was an event at each attempt, and
+    # there was one three times a second.
+    tried = list[str]()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        tried.append(f"[08:27:{len(tried)}.737 E {4000 + len(tried)}] Failed to connect to GCS")
+        raise UserError(tried[-1])
+
+    monkeypatch.setattr(ray_session, "connect", refuse)
+    context: Any = Context(requested=0, seconds=600.0)
+    assert gateway._reach(context) is None
+    assert context.events == [("cluster_unreached", {"reason": tried[0]})]
+    assert len(tried) < 600.0 / LONGEST_PAUSE_S + 10
+    assert context.cluster.read()["reason"] == tried[-1]
+
+
 def test_the_learner_is_told_how_far_the_schedules_are() -> None:
     learning = LearningConfig(
         batch_size=12, learning_rate=8e-4, learning_rate_steps=100, learning_rate_end_factor=0.5,
