@@ -167,7 +167,8 @@ class Session:
         if self._mark is None:
             self._mark = now, generated
         since, before = self._mark
-        seconds, count = now - since, generated - before
+        # What a node says that it has counted may fall, but no rate is negative.
+        seconds, count = now - since, max(0, generated - before)
         if seconds < (RATE_S if self.rate else FIRST_RATE_S):
             return
         if count >= RATE_TRANSITIONS:

@@ -157,6 +157,16 @@ def test_the_rate_of_a_slow_world_is_a_mean_of_some_transitions() -> None:
     assert 0.15 < min(rates[200:]) <= max(rates[200:]) < 0.25
 
 
+def test_a_count_that_falls_makes_no_rate_negative() -> None:
+    # The other nodes were asked for more than a whole batch.
+    source: Any = SimpleNamespace(generated=100)
+    session = Session(1, source, 8, 5e-4, 0.0)
+    for now, source.generated in enumerate((100, 200, 0, 0)):
+        session._note_generated(float(now))
+        assert session.rate >= 0.0
+    assert session.rate > 0.0
+
+
 def test_results_of_a_session_that_is_over_are_ignored() -> None:
     scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0))
     scene.run(8.0)
