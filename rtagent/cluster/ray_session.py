@@ -240,11 +240,15 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
             now. If None, it writes none, unless its node names a folder (`held_folder.py`).
 
     Raises:
+        LostError: the cluster is gone.
         UserError: no node of the cluster has the resource `learner`, or another learner has it.
     """
     ray = imported_ray()
     from rtagent.cluster.ray_learner import LearnerActor
 
+    # The import may take seconds. If the head is lost meanwhile, Ray ends this process when it asks
+    # for anything.
+    Watch().check()
     if ray.cluster_resources().get(RESOURCE, 0.0) < 1.0:
         raise UserError(
             f"no node of the cluster has the resource {RESOURCE}: start one with "

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from rtagent.cluster import ray_session
-from rtagent.cluster.ray_checks import LocalNode
+from rtagent.cluster.ray_checks import LocalNode, LostError
 from rtagent.errors import UserError
 from tests.conftest import eventually
 
@@ -106,3 +106,19 @@ def test_a_node_is_started_unless_it_lives(
     )
     ray_session._ensure_node("192.0.2.1:6379", resources, lambda: None)
     assert started == ([resources] if starts else [])
+
+
+def test_a_head_that_is_lost_while_torch_is_loaded_is_asked_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Ray ended `rtagent learner` with exit code 1 and a line of its log.
+    def lost(_: str) -> None:
+        raise LostError("no Ray cluster at 192.0.2.1:6379: Connection refused")
+
+    ray = Mock()
+    monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
+    monkeypatch.setattr(ray_session, "find_joined", lost)
+    with pytest.raises(LostError, match="Connection refused"):
+        ray_session.find_learner("rtagent", None)
+    ray.cluster_resources.assert_not_called()
+    ray.get_actor.assert_not_called()
