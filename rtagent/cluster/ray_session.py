@@ -292,9 +292,14 @@ def _ensure_node(address: str, resources: dict[str, float], waiting: Callable[[]
     local = find_cluster(address).values()
     if local and not resources:
         return
-    folder = str(end_descendants_with_this_process())
-    if folder not in {each.folder for each in local}:
-        _start_node(address, resources, waiting)
+    try:
+        folder = str(end_descendants_with_this_process())
+        if folder not in {each.folder for each in local}:
+            _start_node(address, resources, waiting)
+    except OSError as error:
+        # For example, the disk is full, or there are too many processes.
+        reason = error.strerror or error
+        raise UserError(f"no node can be started for {address}: {reason}") from error
 
 
 def _start_node(

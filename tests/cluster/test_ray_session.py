@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -106,6 +107,15 @@ def test_a_node_is_started_unless_it_lives(
     )
     ray_session._ensure_node("192.0.2.1:6379", resources, lambda: None)
     assert started == ([resources] if starts else [])
+
+
+def test_a_machine_that_cannot_have_a_node_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It ended the gateway with a traceback, and the status did not say why nothing was learned.
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(ray_session, "find_cluster", lambda _: {})
+    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", Mock(side_effect=full))
+    with pytest.raises(UserError, match=r"no node can be started for h:1: No space left on device"):
+        ray_session._ensure_node("h:1", {}, lambda: None)
 
 
 def test_a_head_that_is_lost_while_torch_is_loaded_is_asked_for_nothing(
