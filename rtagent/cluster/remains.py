@@ -43,28 +43,46 @@ def end_descendants_with_this_process() -> Path:
 
     Returns:
         A folder for their files, which is removed after them; at a second call the same folder.
+
+    Raises:
+        OSError: there is no room for the folder, or for one more process.
     """
     owner = os.getpid()
-    if owner in _folders:
-        return _folders[owner]
-    folder = _folders[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
+    if owner not in _folders:
+        folder = Path(tempfile.mkdtemp(prefix="rtagent-"))
+        try:
+            _start_watcher(owner, folder)
+        except OSError:
+            folder.rmdir()
+            raise
+        _folders[owner] = folder
+    return _folders[owner]
+
+
+def _start_watcher(owner: int, folder: Path) -> None:
+    """Fork the watcher, and begin a session; raises OSError if there is no room for a process."""
     spared = set(_members(owner))
     read_end, write_end = os.pipe()
     # Signals wait until the watcher forwards them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-    if os.fork() == 0:
-        try:
-            os.close(write_end)
-            _wait(read_end, owner, before)
-            _kill_all(owner, spared | {os.getpid()})
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os._exit(0)
-    os.close(read_end)
-    with contextlib.suppress(PermissionError):
-        os.setsid()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return folder
+    try:
+        if os.fork() == 0:
+            try:
+                os.close(write_end)
+                _wait(read_end, owner, before)
+                _kill_all(owner, spared | {os.getpid()})
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os._exit(0)
+    except OSError:
+        os.close(write_end)
+        raise
+    else:
+        with contextlib.suppress(PermissionError):
+            os.setsid()
+    finally:
+        os.close(read_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait(pipe: int, owner: int, mask: set[int]) -> None:

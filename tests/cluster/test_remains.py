@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.process_figures import gone
+from rtagent.cluster import remains
 from tests.conftest import eventually
 
 OWNER = """
@@ -98,3 +101,23 @@ def test_children_and_files_end_with_their_owner_alone(killed: bool) -> None:
         eventually(lambda: not first.folder.exists(), "its folder is removed")
         assert not gone(second.child)
         assert (second.folder / "socket").exists()
+
+
+def test_without_room_for_a_watcher_nothing_is_left_and_it_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Signals stayed blocked, and a second attempt took the folder for one that is watched.
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(remains, "_folders", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "fork", refuse)
+    descriptors = set(os.listdir("/proc/self/fd"))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    for _ in range(2):
+        with pytest.raises(BlockingIOError):
+            remains.end_descendants_with_this_process()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert not list(tmp_path.iterdir())
