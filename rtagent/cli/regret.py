@@ -281,7 +281,7 @@ class Measurement:
     def _bounds(self, inaction: float, delays: Ints, live: Episodes) -> dict[str, Any]:
         """The bounds of Theorem 1, in reward per second; an unknown one is None."""
         seen, declared = self._rewards, self._adapter.reward_range
-        if declared is not None and not declared[0] <= seen[0] <= seen[1] <= declared[1]:
+        if declared is not None and not _within(seen, declared):
             # The environment does not keep to the range that it declares.
             declared = None
         low, high = declared or seen
@@ -304,6 +304,12 @@ class Measurement:
                 for name, bound in bounds.items()
             },
         }
+
+
+def _within(seen: tuple[float, float], declared: tuple[float, float]) -> bool:
+    """Whether rewards lie within a range, as float32: so the ledger has them, rounded."""
+    least, low, high, most = np.array([declared[0], *seen, declared[1]], np.float32).tolist()
+    return bool(least <= low <= high <= most)
 
 
 def _difference(figure: Figure) -> Figure:

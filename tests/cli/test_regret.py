@@ -125,6 +125,29 @@ def test_episodes_that_were_cut_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+@pytest.mark.parametrize(("paid", "kept"), [(0.1, True), (0.2, False)])
+def test_a_reward_at_the_edge_of_the_declared_range_is_within_it(paid: float, kept: bool) -> None:
+    """In the ledger, in float32, 0.1 is more than 0.1."""
+
+    class Pays(Stays):
+        reward_range = (-0.1, 0.1)
+
+        def step(self, action: Any) -> Any:
+            seen, _, *rest = super().step(action)
+            return seen, paid, *rest
+
+    rows = np.zeros(6, row_dtype(make_blueprint()))
+    rows["tick"] = np.arange(6)
+    rows["observed"] = rows["tick"] - 1
+    rows["reward"], rows["flags"][2::3] = paid, 1
+    rows["source"] = Source.AGENT
+    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(Pays(), EnvConfig())
+    with Progress(disable=True) as progress:
+        measured = Measurement(adapter, config, rows, 2, StopSignal(), progress)
+        measured.play(lambda _: np.zeros(2, np.float32), None)
+    assert measured.result()["reward_range"]["declared"] is kept
+
+
 @pytest.mark.parametrize(
     ("stopped", "said"),
     [(True, r"^ended before 2 episodes"), (False, r"^1 of the 2 episodes.*--seconds")],
