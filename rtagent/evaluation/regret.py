@@ -113,8 +113,10 @@ class PausedWorld:
             self._observation[-1] = step.frame
         self._begins = False
         self._decide()
-        self.rewards = min(step.reward, self.rewards[0]), max(step.reward, self.rewards[1])
-        return step.reward, step.terminated or step.truncated
+        # As the ledger has it: else worlds with the same rewards would differ by a rounding.
+        reward = float(np.float32(step.reward))
+        self.rewards = min(reward, self.rewards[0]), max(reward, self.rewards[1])
+        return reward, step.terminated or step.truncated
 
     @property
     def newest_action(self) -> Any:
