@@ -41,7 +41,13 @@ from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
-from rtagent.evaluation.process import LONGEST_EPISODE_S, Evaluator, Played, seed_of
+from rtagent.evaluation.process import (
+    BY_COMMAND,
+    LONGEST_EPISODE_S,
+    Evaluator,
+    Played,
+    seed_of,
+)
 from rtagent.evaluation.regret import live_episodes
 from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, playing
 from rtagent.memory.ledger import Rows
@@ -112,7 +118,7 @@ def play_paused(
         for index in range(count):
             film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None
             with film or contextlib.nullcontext():
-                played = evaluator.play_episode(seed_of(seed, 0, index), film)
+                played = evaluator.play_episode(seed_of(seed, BY_COMMAND, index), film)
             if played is None:
                 break
             episodes.append(played)

@@ -30,6 +30,9 @@ LOOK_S = 0.1
 """Seconds between two looks at the desired state while the process waits."""
 STREAM = 0x6576616C
 """Keeps these seeds apart from others that derive from the run's seed."""
+BY_COMMAND = 2**32 - 1
+"""Number of the evaluation that `rtagent evaluate` makes. No run comes to it: on episodes by which
+the best checkpoint was chosen, that checkpoint would look better than it is."""
 
 Values = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
 

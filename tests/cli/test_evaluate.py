@@ -18,7 +18,7 @@ from rtagent.cli.evaluate_film import Film
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.evaluation.process import Played
+from rtagent.evaluation.process import Evaluator, Played, seed_of
 from rtagent.memory.ledger import TRUNCATED, row_dtype
 from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Refused, Run
@@ -43,6 +43,25 @@ def test_returns_of_greedy_episodes(run: Run, tmp_path: Path) -> None:
     assert "inaction_fraction" not in found
     again = json.loads(run("evaluate", str(path), "--episodes", "4", "--json")[1])
     assert again["played"] == found["played"]
+
+
+def test_no_episode_is_one_by_which_the_best_checkpoint_was_chosen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were those of a run's first evaluation, of seed 0."""
+    seeds: list[int] = []
+
+    class Recorded(Evaluator):
+        def play_episode(self, seed: int, film: Any = None) -> Played | None:
+            seeds.append(seed)
+            return super().play_episode(seed, film)
+
+    monkeypatch.setattr("rtagent.cli.evaluate.Evaluator", Recorded)
+    leave_checkpoint(tmp_path, *CARTPOLE)
+    assert run("evaluate", str(tmp_path), "--episodes", "3").code == 0
+    assert len(set(seeds)) == 3
+    chosen_by = {seed_of(0, number, episode) for number in range(100) for episode in range(10)}
+    assert chosen_by.isdisjoint(seeds)
 
 
 def test_a_table_for_people(run: Run, tmp_path: Path) -> None:
