@@ -66,7 +66,7 @@ class State(Enum):
 
 _COMPLAINTS = {
     State.CONNECTING: "does not answer", State.LOADING: "does not load the scene",
-    State.RUNNING: "sends no telemetry",
+    State.RUNNING: "sends no telemetry that can be used",
 }
 
 
@@ -287,7 +287,10 @@ class Connection:
                 return
             if self._clock.now() >= ends:
                 break
-        self.count["malformed"] += self._wire.malformed - before
+        malformed = self._wire.malformed - before
+        if malformed and not self.count["malformed"]:
+            self._report(f"a message that cannot be read: {self._wire.unread!r}")
+        self.count["malformed"] += malformed
         while frames:
             self._take_frame(frames.popleft())
             if self._clock.now() >= ends:

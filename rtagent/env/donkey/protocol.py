@@ -24,6 +24,8 @@ LONGEST_FROM_SIMULATOR = 1 << 23
 """Bytes; a picture of 640 x 480 as PNG has about one million."""
 DEFAULT_PORT = 9091
 VERSION = "2"
+SHOWN = 100
+"""Bytes of an object that was not a message that are kept, for whoever looks for the fault."""
 
 _MARKS = re.compile(rb'["\\{}]')
 
@@ -73,6 +75,7 @@ class Decoder(ABC):
 
     Attributes:
         malformed: how many objects were not messages.
+        unread: how the newest of them begins.
         pending: whether an object may be left that `feed` has not yielded.
     """
 
@@ -81,6 +84,7 @@ class Decoder(ABC):
         self._kept = bytearray()
         self._searched = 0
         self.malformed = 0
+        self.unread = b""
         self.pending = False
 
     def feed(self, data: bytes = b"") -> Iterator[Message | None]:
@@ -96,7 +100,9 @@ class Decoder(ABC):
             del self._kept[:end]
             self._searched = 0
             message = _parse(text)
-            self.malformed += message is None and bool(text.strip())
+            if message is None and text.strip():
+                self.malformed += 1
+                self.unread = text[:SHOWN]
             yield message
         self.pending = False
         if len(self._kept) > self._longest:

@@ -45,6 +45,11 @@ class Wire:
         """Lines of this connection that were not messages."""
         return self._decoder.malformed
 
+    @property
+    def unread(self) -> bytes:
+        """How the newest of these lines begins."""
+        return self._decoder.unread
+
     def connect(self, address: Address) -> None:
         """Begin to connect, or raise OSError; once the socket can be written, `check` it."""
         family, where = address

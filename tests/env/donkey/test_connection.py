@@ -220,6 +220,17 @@ def test_malformed_telemetry_is_counted_and_left_out(connect, fake):
     assert connection.running
 
 
+def test_the_first_message_that_cannot_be_read_is_shown(connect, fake):
+    connection = running(connect, fake)
+    # As some programs write numbers in some countries.
+    line = b'{"msg_type":"telemetry","cte":0,125,"speed":0,5}\n'
+    fake.send(line, line)
+    until(connection, lambda: connection.count["malformed"] == 2)
+    assert [each for each in connection.news if "cannot be read" in each] == [
+        f"a message that cannot be read: {line!r}"
+    ]
+
+
 def test_pictures_of_another_size_are_brought_to_the_one_wanted(connect, fake):
     connection = running(connect, fake)
     fake.frame = {"speed": 1.0, "image": picture((60, 80, 3))}
