@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
+from rtagent.config import EnvConfig
+
 MakeEnv: TypeAlias = "str | Callable[..., gym.Env[Any, Any]]"
 
 
@@ -39,6 +41,7 @@ class Findings:
 
     Attributes:
         rate_hz: ticks per second.
+        max_catch_up_ticks: missed ticks that are made up for, as the settings say.
         sight: what the agent sees of it, in words.
         refusal: why rtagent cannot use the environment.
         error: the call that raised, and what; it ended the trial.
@@ -60,6 +63,7 @@ class Findings:
     """
 
     rate_hz: float | None = None
+    max_catch_up_ticks: int = EnvConfig().max_catch_up_ticks
     sight: str = ""
     refusal: str | None = None
     error: str | None = None

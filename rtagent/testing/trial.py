@@ -111,6 +111,7 @@ class Trial:
             self.found.refusal = str(error)
             return None
         self.found.rate_hz, self.found.sight = adapter.rate_hz, adapter.sight
+        self.found.max_catch_up_ticks = config.max_catch_up_ticks
         self.found.nondeterministic = bool(env.spec and env.spec.nondeterministic)
         self._faults = adapter.faults
         self._limit_s = SILENCE_S + 2.0 / adapter.rate_hz

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rtagent.config import EnvConfig
 from rtagent.testing.findings import Findings
 from rtagent.testing.observing import NO_NUMBER, NOT_FINITE
 from rtagent.testing.report import Check, Verdict
@@ -66,10 +65,15 @@ def _reset_time(found: Findings) -> Judged:
     told = f"at most {_ms(longest)}, which is {ticks:.1f} ticks ({len(found.resets_s)} resets)"
     if ticks <= 1.0:
         return "ok", told
-    advice = "prepare what is slow at construction, and restore it"
-    if ticks <= EnvConfig().max_catch_up_ticks:
-        return "warn", told, f"so many ticks run the default behaviour at each start; {advice}"
-    return "warn", told, f"the clock slips at the start of each episode; {advice}"
+    # In the first of them an episode has ended, and in the last the agent acts, late.
+    missed = int(ticks) - 1
+    if missed > found.max_catch_up_ticks:
+        cost = "the clock slips at the start of each episode"
+    elif missed:
+        cost = f"the default behaviour fills {missed} of them at each start"
+    else:
+        cost = "the first tick of each episode is late"
+    return "warn", told, f"{cost}; prepare what is slow at construction, and restore it"
 
 
 def _usable(found: Findings) -> Judged:

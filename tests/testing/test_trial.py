@@ -154,6 +154,19 @@ def test_a_slow_step_is_timed() -> None:
     assert (told["step time"].verdict, told["reset time"].verdict) == ("fail", "warn")
 
 
+def test_a_slow_reset_is_judged_by_the_settings() -> None:
+    clock = VirtualClock()
+
+    class Slow(bad_worlds.Honest):
+        def reset(self, **options: Any) -> Any:
+            clock.advance(0.07)
+            return super().reset(**options)
+
+    for most, told in ((0, "the clock slips"), (2, "fills 2 of them")):
+        found = attempt(Slow, clock, settings={"max_catch_up_ticks": most})
+        assert told in next(each for each in judge(found) if each.name == "reset time").advice
+
+
 def test_calls_are_announced_with_their_limits() -> None:
     news: list[tuple[str, float, Findings | None]] = []
     trial = Trial(
