@@ -187,8 +187,9 @@ class DonkeyCar(gym.Env[Picture, Any]):
             Picture, reward, terminated, truncated, and the telemetry.
         """
         connection, now = self._connection, self._clock.now()
-        connection.control(*self._controls.of(action))
+        # Asked before the control, which may be what finds the connection broken.
         was_running = connection.running
+        connection.control(*self._controls.of(action))
         periods = PERIODS_WAITED if was_running and not self.paced else PERIODS_WAITED_PACED
         connection.poll(
             now + periods / self.rate_hz,

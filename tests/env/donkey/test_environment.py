@@ -336,6 +336,28 @@ def test_a_road_can_be_asked_for(simulator, make):
     assert starts[0] != starts[1]
 
 
+def test_a_control_that_finds_the_connection_broken_ends_the_episode(fake, make, monkeypatch):
+    # In the step of so slow a clock there is time to connect anew.
+    env = make(fake.address, rate_hz=1.0)
+    env.paced = True
+    env.reset()
+
+    wire = env._connection._wire
+    send, lost = wire.send, []
+
+    def broken(message):
+        if lost:
+            return send(message)
+        lost.append(message)
+        raise OSError("broken pipe")
+
+    monkeypatch.setattr(wire, "send", broken)
+    *_, truncated, info = env.step(COAST)
+    assert (truncated, info["connected"]) == (True, False)
+    given = drive_while(env, lambda info: not info["connected"])
+    assert [truncated for *_, truncated, _ in given] == [False] * (len(given) - 1) + [True]
+
+
 def test_a_name_that_nobody_knows_for_a_while_holds_up_no_step(fake, make, monkeypatch):
     """Where the network is cut, a look-up takes many seconds."""
     env = make(fake.address)
