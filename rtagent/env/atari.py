@@ -13,7 +13,8 @@ from rtagent.errors import UserError
 NAMESPACE = "ALE/"
 CONSOLE_HZ = 60.0
 SKIPS = ("frame_skip", "_skip")
-"""Of Gymnasium's AtariPreprocessing and MaxAndSkipObservation: steps that they take at once."""
+"""Steps that a wrapper takes at once: of Gymnasium's AtariPreprocessing and MaxAndSkipObservation.
+"""
 
 
 def register(name: str) -> None:
@@ -47,6 +48,7 @@ def rate_hz(env: gym.Env[Any, Any]) -> float | None:
     # A pair is a range, its end excluded, from which each step draws its skip.
     mean = float(skip) if isinstance(skip, Real) else (skip[0] + skip[1] - 1) / 2
     for name in SKIPS:
-        if env.has_wrapper_attr(name):
-            mean *= env.get_wrapper_attr(name)
+        steps = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else 1
+        # In other wrappers these names may mean something else.
+        mean *= steps if isinstance(steps, int) and steps > 0 else 1
     return CONSOLE_HZ / mean

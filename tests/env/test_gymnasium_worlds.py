@@ -86,7 +86,16 @@ def skipping(skip: int) -> gym.Env:
     return gym.wrappers.MaxAndSkipObservation(breakout(2), skip)
 
 
-@pytest.mark.parametrize(("name", "rate_hz"), [("preprocessed", 20.0), ("skipping", 10.0)])
+def unlike(skip: int) -> gym.Env:
+    """A wrapper of somebody else's, to which the names mean something else."""
+    wrapper = gym.Wrapper(breakout(skip))
+    wrapper._skip, wrapper.frame_skip = False, None
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz"), [("preprocessed", 20.0), ("skipping", 10.0), ("unlike", 20.0)]
+)
 def test_frames_that_a_wrapper_skips_count_for_the_rate(name: str, rate_hz: float) -> None:
     adapter = open_environment(EnvConfig(id=f"{__name__}:{name}", kwargs={"skip": 3}))
     assert adapter.rate_hz == rate_hz
