@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from multiprocess.connection import Connection
 from numpy.typing import NDArray
@@ -127,7 +128,7 @@ class Trial:
         """Take random actions on the wall clock."""
         self._next("stepping", self.found)
         clock, found, period = self._clock, self.found, 1.0 / world.adapter.rate_hz
-        world.env.action_space.seed(self._job.seed)
+        actions = self._actions(world)
         most = min(max(FEWEST_STEPS, math.ceil(self._job.seconds / period)), MOST_STEPS)
         due, end, length = clock.now(), clock.now() + self._job.seconds, 0
         while len(found.steps_s) < most and (
@@ -136,7 +137,7 @@ class Trial:
             if due > clock.now():
                 clock.sleep_until(due)
                 found.late_s.append(clock.now() - due)
-            action = world.adapter.accept(world.env.action_space.sample())
+            action = world.adapter.accept(actions.sample())
             began = clock.now()
             step = self._step(world, action, began)
             length += 1
@@ -156,14 +157,20 @@ class Trial:
     def _episode(self, world: World) -> list[bytes]:
         """Digests of everything that an episode of a fixed seed and fixed actions returned."""
         self._reset(world, self._job.seed)
-        world.env.action_space.seed(self._job.seed)
+        actions = self._actions(world)
         shown = [digest(world.env.seen)]
         for _ in range(REPEATED_STEPS):
-            step = self._step(world, world.adapter.accept(world.env.action_space.sample()))
+            step = self._step(world, world.adapter.accept(actions.sample()))
             shown.append(digest(world.env.seen))
             if _over(step):
                 break
         return shown
+
+    def _actions(self, world: World) -> gym.Space[Any]:
+        """The action space, seeded; an environment may make another each time it is asked."""
+        space: gym.Space[Any] = world.env.action_space
+        space.seed(self._job.seed)
+        return space
 
     def _stand_still(self, world: World) -> None:
         """Take the default behaviour alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import bad_worlds
 import gymnasium as gym
@@ -152,6 +152,27 @@ def test_a_slow_step_is_timed() -> None:
     assert found.resets_s == pytest.approx([0.03] * len(found.resets_s))
     told = {check.name: check for check in judge(found)}
     assert (told["step time"].verdict, told["reset time"].verdict) == ("fail", "warn")
+
+
+def test_an_environment_may_make_its_spaces_anew_each_time() -> None:
+    class Fresh(gym.Env[Any, Any]):
+        metadata: ClassVar[dict[str, Any]] = {"render_fps": 50}
+
+        @property
+        def action_space(self) -> Any:
+            return gym.spaces.Discrete(3)
+
+        @property
+        def observation_space(self) -> Any:
+            return gym.spaces.Discrete(3)
+
+        def reset(self, **options: Any) -> Any:
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            return action, 0.0, False, False, {}
+
+    assert verdicts(Fresh)["determinism"].verdict == "ok"
 
 
 def test_a_slow_reset_is_judged_by_the_settings() -> None:
