@@ -149,7 +149,12 @@ def observer_for(
 def _refusal(space: gym.Space[Any]) -> UserError:
     """Says which observations could be used."""
     advice = ""
-    if isinstance(space, gym.spaces.Box) and len(space.shape) >= 3:
+    if isinstance(space, gym.spaces.Box) and any(_channels(space.shape)):
+        advice = (
+            f"; a picture of other numbers than uint8 has sides of {SMALLEST_SIDE} or more, and "
+            "finite bounds, the same for each number, at most 2**24 apart"
+        )
+    elif isinstance(space, gym.spaces.Box) and len(space.shape) >= 3:
         advice = "; frames are stacked by env.frame_stack, not by a wrapper"
     elif isinstance(space, gym.spaces.Dict):
         advice = "; of a Dict, env.observation_key selects one entry"
@@ -328,8 +333,7 @@ def _entry(space: gym.spaces.Dict, key: str) -> Any:
 def _layout(space: gym.spaces.Box) -> Layout | None:
     """How the pictures of a space are laid out; None if it holds no pictures."""
     shape = space.shape
-    last = len(shape) == 3 and shape[2] in (1, 3, 4)
-    first = len(shape) == 3 and not last and shape[0] in (1, 3)
+    last, first = _channels(shape)
     if not (len(shape) == 2 or last or first):
         return None
     dtype = np.dtype(cast("Any", space.dtype))
@@ -341,6 +345,12 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
     if layout.side < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
         return None
     return layout if 0.0 < high - low <= WIDEST_LEVELS else None
+
+
+def _channels(shape: tuple[int, ...]) -> tuple[bool, bool]:
+    """Whether arrays of this shape may be pictures with their channels last, or first."""
+    last = len(shape) == 3 and shape[2] in (1, 3, 4)
+    return last, len(shape) == 3 and not last and shape[0] in (1, 3)
 
 
 def _white(space: gym.spaces.Box) -> float:

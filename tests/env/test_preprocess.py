@@ -265,3 +265,14 @@ def test_the_entries_of_a_dict_may_be_numbered() -> None:
         observer_for(space)
     assert "of the Dict only 1, not 0" in sight(space, observer_for(space, "1"))
     assert observer_for(space, "1")(space.sample()).shape == GREY
+
+
+@pytest.mark.parametrize(("space", "advice"), [
+    (gym.spaces.Box(-np.inf, np.inf, (84, 84, 3), np.float32), "finite bounds"),
+    (gym.spaces.Box(0.0, 1.0, (3, 8, 8), np.float32), "sides of 16 or more"),
+    (gym.spaces.Box(0.0, 1.0, (4, 84, 84), np.float32), "env.frame_stack"),
+    (gym.spaces.Box(0, 255, (84, 84, 3, 4), np.uint8), "env.frame_stack"),
+])
+def test_the_refusal_says_what_a_picture_lacks(space: gym.Space[Any], advice: str) -> None:
+    with pytest.raises(UserError, match=advice):
+        observer_for(space)
