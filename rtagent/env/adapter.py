@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env import atari
 from rtagent.env.actions import Action, actions_for
-from rtagent.env.declarations import action_meanings, declared, rate_hz, reward_range
+from rtagent.env.declarations import (
+    action_meanings,
+    declared,
+    noop_action,
+    rate_hz,
+    reward_range,
+)
 from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
 from rtagent.env.registry import register
 from rtagent.errors import UserError, place_of, remedy_of
@@ -249,7 +255,7 @@ class Adapter:
         self.last_fault = str(fault)
 
     def _noop(self) -> Action:
-        named = declared(self._env, "noop_action")
+        named = noop_action(self._env)
         if named is not None:
             try:
                 return self.actions.accept(named, strict=True)

@@ -21,6 +21,15 @@ def declared(env: gym.Env[Any, Any], name: str) -> Any:
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 
+def noop_action(env: gym.Env[Any, Any]) -> Any:
+    """The action that is declared to do nothing; None if none is, or if a wrapper around what
+    declares it has other actions, among which it may do something."""
+    layer = env
+    while isinstance(layer, gym.Wrapper) and not hasattr(layer, "noop_action"):
+        layer = layer.env
+    return declared(env, "noop_action") if layer.action_space == env.action_space else None
+
+
 def action_meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
     """A word for each action of a discrete space; empty if unknown."""
     ask = declared(env, "get_action_meanings")

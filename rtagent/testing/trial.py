@@ -22,7 +22,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_sources import parse_config
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, Step, make
-from rtagent.env.declarations import declared
+from rtagent.env.declarations import noop_action
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError, place_of
@@ -196,7 +196,7 @@ class Trial:
                 found.noop_ended = True
                 break
         found.noop_faults = adapter.faults - before
-        named = declared(world.env, "noop_action") is not None
+        named = noop_action(world.env) is not None
         found.noop_declared = named or "NOOP" in map(str.upper, words) or chosen != "noop"
 
     def _close(self, world: World) -> None:

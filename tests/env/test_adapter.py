@@ -7,6 +7,7 @@ import stub_worlds
 
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
+from rtagent.env.declarations import noop_action
 from rtagent.errors import UserError
 from tests.env.conftest import PICTURE, wrap
 from tests.refused import one_line
@@ -265,6 +266,19 @@ def test_a_wrapper_speaks_for_the_environment_in_it():
     assert (adapter.noop_action, adapter.action_meanings) == (1, ("GO", "STAY"))
     assert (adapter.rate_hz, adapter.picture_lag) == (30.0, 2)
     assert (adapter.reward_range, adapter.take_news()) == ((-3.0, 3.0), ["reversed"])
+
+
+def test_a_noop_of_other_actions_than_a_wrapper_has_is_not_declared():
+    low, high = np.float32([-1.0, 0.0]), np.float32([1.0, 1.0])
+    car = stub_worlds.World(actions=Box(low, high), noop_action=np.float32([0.5, 0.0]))
+    same = gym.wrappers.TimeLimit(car, 9)
+    assert Adapter(same, EnvConfig()).noop_action.tolist() == [0.5, 0.0]
+    # Its 0 is half throttle; nobody can tell which of its actions does nothing.
+    scaled = gym.wrappers.RescaleAction(car, np.float32([-1, -1]), np.float32([1, 1]))
+    assert Adapter(scaled, EnvConfig()).noop_action.tolist() == [0.0, 0.0]
+    assert noop_action(scaled) is None
+    scaled.noop_action = np.float32([0.0, -1.0])
+    assert Adapter(scaled, EnvConfig()).noop_action.tolist() == [0.0, -1.0]
 
 
 def test_noop_of_a_box_is_zeros_within_the_bounds():
