@@ -150,8 +150,7 @@ class ProfileCache:
             self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
-            why = error.strerror
-            raise UserError(f"cannot keep the profile in {self._folder}: {why}") from None
+            raise _refused(self._folder, error) from None
 
     def write(self, key: str, profile: Profile) -> Path:
         """Keep a profile.
@@ -165,8 +164,15 @@ class ProfileCache:
             with atomic_write(path, ".profile-") as write:
                 write(json.dumps(to_json(profile), indent=1).encode())
         except OSError as error:
-            raise UserError(f"cannot keep the profile in {path}: {error.strerror}") from None
+            raise _refused(path, error) from None
         return path
+
+
+def _refused(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot keep the profile in {path}: {error.strerror}; choose another state directory with "
+        "--set run.state_dir=DIR"
+    )
 
 
 def cache_key(*what: object) -> str:

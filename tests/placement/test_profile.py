@@ -96,7 +96,7 @@ def test_a_part_of_a_backward_pass_knows_its_forward_part() -> None:
 
 def test_a_profile_that_cannot_be_kept_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("a file")
-    with pytest.raises(UserError, match=r"cannot keep the profile in .*profiles: File exists"):
+    with pytest.raises(UserError, match=r"profiles: File exists; .* --set run.state_dir="):
         ProfileCache(tmp_path).write("k", made_profile())
 
 
@@ -109,7 +109,7 @@ def test_it_is_told_before_anything_is_measured(
     (tmp_path / FOLDER).write_text("a file")
     monkeypatch.setattr(cli_profile, "in_measured_process", measured)
     config = load_config({"run": {"state_dir": str(tmp_path)}}, environ={})
-    with pytest.raises(UserError, match=r"cannot keep the profile in .*: File exists"):
+    with pytest.raises(UserError, match=r"cannot keep the profile in .*: File exists; "):
         cli_profile.profile_of(config, 4, 1.0)
 
 
