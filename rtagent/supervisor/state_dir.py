@@ -101,7 +101,9 @@ class StateDir:
 def is_held(path: Path) -> bool | None:
     """Whether a daemon holds a state directory, however it was started; None if unknown."""
     try:
-        descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Without O_NONBLOCK the open of a FIFO put there would wait for ever.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(path / LOCK, flags)
     except OSError:
         return None
     try:

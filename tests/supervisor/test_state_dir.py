@@ -196,6 +196,11 @@ def test_path_that_cannot_be_used(tmp_path: Path) -> None:
         assert "--state-dir" in str(caught.value)
 
 
+def test_a_pipe_in_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    assert is_held(tmp_path) is False
+
+
 def test_the_lock_says_whether_a_directory_is_held(tmp_path: Path) -> None:
     assert is_held(tmp_path) is None
     held = StateDir(tmp_path)
