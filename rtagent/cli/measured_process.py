@@ -14,7 +14,7 @@ import multiprocess
 from rtagent.cli.output import own_stdout, progress_bar
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.errors import UserError
+from rtagent.errors import UserError, place_of
 from rtagent.memory.blueprint import Blueprint
 from rtagent.processes import launch
 from rtagent.processes.worker import start_life
@@ -39,7 +39,7 @@ def in_measured_process(
 
     Raises:
         UserError: the run has no network of its own; or the environment or the network cannot be
-            built, or ends its process; or what the body raises.
+            built, fails, or ends its process; or what the body raises.
     """
     if not config.policy.learns:
         name = "pretrained" if config.policy.remote is None else "remote"
@@ -95,3 +95,8 @@ def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> 
         pipe.send(("measured", body(config, probe_with_weights(config), argument, report)))
     except UserError as error:
         pipe.send(("failed", str(error)))
+    except Exception as error:
+        place = place_of(error)
+        if not place:
+            raise
+        pipe.send(("failed", f"measuring failed: {type(error).__name__}: {error}{place}"))
