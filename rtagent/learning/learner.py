@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtagent.clock import NANO
-from rtagent.config import LearningConfig
+from rtagent.config import LEARNING_PRECISIONS, LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.agreed_precision import AgreedPrecision
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
@@ -316,6 +316,7 @@ class Learner:
             # A step with a plan needs more memory than one without.
             self._memory.measure(size)
         self._record.placement = PLACEMENTS.index(self._placing.state)
+        self._record.precision = 1 + LEARNING_PRECISIONS.index(self._placing.precision)
 
     def _may_update(self) -> bool:
         learning, desired = self._learning, self._context.desired

@@ -38,6 +38,10 @@ class PlacedUpdate:
         update: of an algorithm that can be placed.
         placement: the plan.
         core: the second core.
+
+    Attributes:
+        precision: of the steps with the plan; if that mixes several, of its first layer.
+        before: precision of the steps without it.
     """
 
     def __init__(self, update: SharedUpdate, placement: Placement, core: SecondCore) -> None:
@@ -45,7 +49,8 @@ class PlacedUpdate:
         self._algorithm = update.algorithm
         self._runner = PlacedStep(placement, core)
         self._layers: list[SplitLayers] = []
-        self._before = self._algorithm.precision
+        self.precision = cast(Precision, self._runner.inputs_in)
+        self.before = self._algorithm.precision
 
     def put_in_force(self) -> None:
         """Run all steps from the next one on as planned."""
@@ -54,15 +59,15 @@ class PlacedUpdate:
             SplitLayers(network, runner, runner.split) for network in self._algorithm.networks
         ]
         self._algorithm.runner = runner
-        self._before = self._algorithm.precision
+        self.before = self._algorithm.precision
         # Operations between layers have the precision of the layer before; those before the first
         # layer have the algorithm's.
-        self._algorithm.precision = cast(Precision, runner.inputs_in)
+        self._algorithm.precision = self.precision
 
     def take_back(self) -> None:
         """Run everything on one core again, as without a plan."""
         self._algorithm.runner = InTurn()
-        self._algorithm.precision = self._before
+        self._algorithm.precision = self.before
         for layers in self._layers:
             layers.restore()
         self._layers = []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rtagent.clock import Clock
-from rtagent.config import Config
+from rtagent.config import Config, Precision
 from rtagent.learning.placed import PlacedUpdate
 from rtagent.learning.profiling import profile_key, take_profile, usable_cores
 from rtagent.learning.shared_update import SharedUpdate
@@ -71,6 +71,14 @@ class Placing:
         if plan is None:
             return "one core"
         return "two cores" if plan[1].planned else "taken back"
+
+    @property
+    def precision(self) -> Precision:
+        """Of the steps of the newest batch size, but for a look now and then at the other way."""
+        plan, in_force = self._plans.get(self._size), self._in_force
+        if plan is not None and plan[1].planned:
+            return plan[0].precision
+        return self._update.algorithm.precision if in_force is None else in_force.before
 
     def prepare(self, size: int) -> bool:
         """Plan the steps of a new batch size.

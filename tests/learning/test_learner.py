@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.config import LEARNING_PRECISIONS
 from rtagent.learning import learner, placing, shared_update
 from rtagent.learning import state as states
 from rtagent.learning.beginning import publish_initial
@@ -67,6 +68,18 @@ def test_a_placed_learner_learns_the_same(
         assert ("placement" in kinds) == (placement == "auto"), run.events
         assert PLACEMENTS[run.record.placement] in ("off", "two cores", "taken back")
     assert (weights["off"] == weights["auto"]).all()
+
+
+def test_the_precision_that_is_shown_is_that_of_the_plan(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = made_profile(("layers.0", "layers.2", "values"), bfloat16=0.3)
+    monkeypatch.setattr(placing, "usable_cores", lambda: 2)
+    monkeypatch.setattr(placing, "take_profile", lambda *_: profile)
+    monkeypatch.setattr(placing.ProfileCache, "write", lambda *_: None)
+    run = start(precision="float32", placement="auto").learn(3)
+    assert PLACEMENTS[run.record.placement] == "two cores"
+    assert LEARNING_PRECISIONS[run.record.precision - 1] == "bfloat16"
 
 
 def test_it_waits_for_data_and_keeps_beating(start: Start) -> None:

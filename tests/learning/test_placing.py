@@ -42,7 +42,7 @@ class Bench:
         )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.profiles: list[int] = []
-        self.beside = 1.0
+        self.beside, self.bfloat16 = 1.0, 3.0
         self.error: Exception | None = None
         monkeypatch.setattr(placing, "take_profile", self._profile)
         monkeypatch.setattr(placing, "usable_cores", lambda: 2)
@@ -57,7 +57,7 @@ class Bench:
 
     def _profile(self, config: Any, blueprint: Any, size: int, *_: Any) -> Any:
         self.profiles.append(size)
-        return made_profile(LAYERS, bfloat16=3.0, beside=self.beside)
+        return made_profile(LAYERS, bfloat16=self.bfloat16, beside=self.beside)
 
     def learn(self, steps: int, planned_s: float, plain_s: float, size: int = SIZE) -> None:
         """Updates that take so long, by the clock, with the plan and without."""
@@ -100,6 +100,17 @@ def test_a_plan_is_made_once_for_a_batch_size_and_kept(bench: Bench) -> None:
     assert again.prepare(SIZE)
     assert bench.profiles == [SIZE, 16], "a later learner finds the profile"
     again.close()
+
+
+def test_the_precision_is_that_of_the_plan_while_it_is_followed(bench: Bench) -> None:
+    bench.bfloat16 = 0.3
+    assert bench.placing.precision == "float32"
+    bench.learn(1, planned_s=0.5, plain_s=1.0)
+    assert bench.plain, "the first step is one without the plan"
+    assert bench.placing.precision == "bfloat16"
+    bench.learn(2 * (WINDOW + FIRST_STEPS) + 1, planned_s=1.2, plain_s=1.0)
+    assert bench.placing.state == "taken back"
+    assert bench.placing.precision == "float32"
 
 
 def test_similar_sizes_share_a_profile_but_not_the_verdict_on_its_plan(bench: Bench) -> None:

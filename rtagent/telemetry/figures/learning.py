@@ -122,7 +122,8 @@ class Learning:
         "Updates left out because loss or gradient was not finite; those of overflows are counted "
         "there.", 0, metric="learning_skipped_total")]
     precision: Annotated[str | None, Figure(
-        "Precision of the learners' forward and backward passes.", "float32", none=NO_LEARNER)]
+        "Precision of the learners' forward and backward passes; of a plan that mixes several, "
+        "that of its first layer.", "float32", none=NO_LEARNER)]
     loss_scale: Annotated[float | None, Figure(
         "What losses are multiplied by in float16, so that small gradients do not become 0.",
         65536.0, metric="learning_loss_scale", none="the precision is not float16")]
