@@ -31,7 +31,14 @@ from rtagent.staggering.instructions import (
     infer,
     moment,
 )
-from rtagent.staggering.state import BOUNDS, MAX_BOUND, WINDOW, Plan, StaggerState
+from rtagent.staggering.state import (
+    BOUNDS,
+    MAX_BOUND,
+    MAX_SECONDS,
+    WINDOW,
+    Plan,
+    StaggerState,
+)
 
 SLOWER_IN_A_ROW = 5
 """So many inference times above 1.05 T in a row mean that the policy has become slower."""
@@ -102,9 +109,10 @@ def claim(state: StaggerState, processes: int, at: Moment, tick_seconds: float) 
     """
     plan = state.load()
     gap = _gap(plan, processes, tick_seconds)
-    if _too_far_ahead(plan, processes, gap, at):
-        plan.next_frame = float(at.newest)
-    plan.epoch = at.now
+    if not _held_up(plan, at):
+        if _too_far_ahead(plan, processes, gap, at):
+            plan.next_frame = float(at.newest)
+        plan.epoch = at.now
     frame = max(math.ceil(plan.next_frame), at.newest, 0)
     plan.next_frame = (plan.next_frame if frame - plan.next_frame < 1.0 else frame) + gap
     state.store(plan)
@@ -117,7 +125,8 @@ def holds(state: StaggerState, ticket: Ticket, at: Moment, tick_seconds: float) 
     `at` is from before the lock was taken.
     """
     plan, processes = state.load(), state.processes
-    if _too_far_ahead(plan, processes, _gap(plan, processes, tick_seconds), at):
+    gap = _gap(plan, processes, tick_seconds)
+    if _too_far_ahead(plan, processes, gap, at) and not _held_up(plan, at):
         plan.next_frame, plan.epoch = float(at.newest), at.now
         state.store(plan)
     # Else the plan has begun anew, and knows nothing of this ticket.
@@ -132,12 +141,16 @@ def _gap(plan: Plan, processes: int, tick_seconds: float) -> float:
 
 
 def _too_far_ahead(plan: Plan, processes: int, gap: float, at: Moment) -> bool:
-    """Whether more tickets are given than there are processes, unless another has looked since.
+    """Whether more tickets are given than there are processes.
 
     Then processes with tickets have left, or the frame numbers were restarted.
     """
-    held_up = at.now < plan.epoch
-    return plan.next_frame > at.newest + (processes + 1) * gap + 2.0 and not held_up
+    return plan.next_frame > at.newest + (processes + 1) * gap + 2.0
+
+
+def _held_up(plan: Plan, at: Moment) -> bool:
+    """Whether another process has looked since `at`, which says nothing about its tickets."""
+    return 0.0 < plan.epoch - at.now < MAX_SECONDS
 
 
 def settling(processes: int) -> int:

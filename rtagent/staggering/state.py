@@ -89,7 +89,7 @@ class Plan:
 
     Attributes:
         generation: slots; changes whenever (T, epoch, N), the algorithm or the membership does.
-        epoch: seconds; the time of slot 0. adaptive: when the newest ticket's claimer had looked.
+        epoch: seconds; the time of slot 0. adaptive: the newest look behind a ticket.
         period: T in seconds; 0 means nothing is known yet.
         next_frame: adaptive; the frame at which the next ticket falls due, a real number.
         base: slots; ring position that owns slot 0.

@@ -338,6 +338,21 @@ def test_an_old_look_of_a_waiting_process_makes_no_ticket_void() -> None:
     assert state.load().next_frame == 501.0
 
 
+def test_several_that_were_held_up_before_they_claim_make_no_ticket_void() -> None:
+    state = fresh()
+    claim(state, 6, Moment(1.0, 10), TICK)
+    assert claim(state, 6, Moment(10.0, 500), TICK).frame == 500
+    late = [claim(state, 6, Moment(at, 10), TICK).frame for at in (1.1, 1.2, 1.3)]
+    assert late == [501, 502, 503]
+    assert claim(state, 6, Moment(10.1, 500), TICK).frame == 504
+
+
+def test_a_damaged_moment_does_not_keep_tickets_far_ahead() -> None:
+    state = fresh()
+    state.store(Plan(epoch=1e9, next_frame=10_000.0))
+    assert claim(state, 6, Moment(1.0, 3), TICK).frame == 3
+
+
 def test_a_process_that_was_held_up_acts_on_the_newest_frame() -> None:
     state = fresh()
     feed(state, 5.0)
