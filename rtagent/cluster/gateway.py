@@ -103,7 +103,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
 
     def waiting() -> None:
         context.beat()
-        _tell_unreached(context, f"a node of the cluster at {settings.address} starts here")
+        _report_unreached(context, f"a node of the cluster at {settings.address} starts here")
 
     while not context.stopping:
         context.beat()
@@ -122,7 +122,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
             pause_s = FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:
-            _tell_unreached(context, reason)
+            _report_unreached(context, reason)
             context.beat()
             clock.sleep_until(clock.now() + REPORT_EVERY_S)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -324,7 +324,7 @@ def _slots(context: WorkerContext[LearnerRecord]) -> int:
     return max(least, min(wanted, config.replay.capacity))
 
 
-def _tell_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
+def _report_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
     """Write into the link's document why the learner is not reached; refuse checkpoints."""
     link = context.world.cluster
     assert link is not None, "there is one where learning is elsewhere"

@@ -126,7 +126,7 @@ class EngineWeights:
         models: shared memory.
         opening: opens the models.
         record: says what acts.
-        tell: called with the event of a model that cannot be opened.
+        event: called with the event of a model that cannot be opened.
 
     Attributes:
         version: of the weights behind what acts; -1 before the first.
@@ -135,11 +135,11 @@ class EngineWeights:
 
     def __init__(
         self, torch: Weights, policy: EnginePolicy, models: EngineModels, opening: OpeningThread,
-        record: InferenceRecord, tell: Callable[..., None],
+        record: InferenceRecord, event: Callable[..., None],
     ) -> None:
         self._torch, self._policy = torch, policy
         self._models, self._opening = models, opening
-        self._record, self._tell = record, tell
+        self._record, self._event = record, event
         self._asked = 0
         self._wants_torch = True
         self._note_model(TORCH)
@@ -182,7 +182,7 @@ class EngineWeights:
     def _adopt_opened(self, opened: Opened) -> None:
         info = opened.info
         if opened.error is not None:
-            self._tell("engine_failed", reason=opened.error, weights_version=info.version)
+            self._event("engine_failed", reason=opened.error, weights_version=info.version)
         elif opened.answer is None:
             self._wants_torch = True
         else:

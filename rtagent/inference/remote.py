@@ -18,14 +18,14 @@ def ask_server(context: WorkerContext[InferenceRecord], address: str) -> None:
     """Act by a policy on another machine."""
     dialer = WebsocketDialer(address, token_of(os.environ), context.clock)
 
-    def tell(kind: str, **details: object) -> None:
+    def event(kind: str, **details: object) -> None:
         # All processes lose the same link; the first one reports it.
         if context.index == 0:
             context.event(kind, **details)
 
     policy = RemotePolicy(
         address, Terms.of(context.blueprint), dialer, context.clock, partial(attend, context),
-        context.record, tell, context.config.policy.remote_inputs,
+        context.record, event, context.config.policy.remote_inputs,
         context.config.policy.remote_hedge,
     )
     context.ready()

@@ -8,7 +8,7 @@ Why it is correct. Every access holds two locks: one between the threads of this
 robust lock between processes, which the kernel frees when its holder dies (`robust_lock.py`). No
 process waits for either longer than `WAIT_S`, but goes on without: a priority that stays old for a
 moment does no harm, and a learner that is stopped while it holds the lock must not stop the others.
-Sums that a killed holder left half done are mended by the next holder (`sum_tree.py`).
+Sums that a killed holder left half done are repaired by the next holder (`sum_tree.py`).
 
 `inserted` is the newest frame that has been given its first priority: learners find the same
 transitions one after the other, and only the first of them inserts. Everything below `removed` is
@@ -170,7 +170,7 @@ class Priorities:
             if not self._claim():
                 return None
             try:
-                self._tree.mend()
+                self._tree.repair()
                 return work(*given)
             finally:
                 self._lock.leave()

@@ -6,7 +6,7 @@ tree is wide and flat, because numpy takes a row of children at a time; its high
 many nodes that one cumulative sum is still quick, and has no root above it.
 
 Why it is right after a kill. A `dirty` word is set before leaves change and cleared after the sums
-above them have followed; `mend` computes all sums anew if it is set. A value is stored in one
+above them have followed; `repair` computes all sums anew if it is set. A value is stored in one
 piece, so a leaf that was being changed has its old value or its new one.
 
 `sum_tree.c` does the same where there was a C compiler: a small batch costs NumPy dozens of calls.
@@ -90,7 +90,7 @@ class SumTree:
             self._follow(indices)
             self.dirty[0] = 0
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Compute every sum anew if one may be wrong."""
         if self.dirty[0]:
             self._follow(np.arange(0, len(self._levels[0]), CHILDREN))

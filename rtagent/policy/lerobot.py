@@ -173,13 +173,13 @@ class LeRobotPolicy:
     ) -> None:
         self._policy, self._before, self._after, self._reading = policy, before, after, reading
         # The processors tokenize it, for policies that read.
-        self._told = {} if task is None else {"task": task}
+        self._task = {} if task is None else {"task": task}
 
     def __call__(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(H, components) float32 of one observation, (stack, ...)."""
         with torch.inference_mode():
             read = self._reading.batches(observation)
-            batches = [self._before({**batch, **self._told}) for batch in read]
+            batches = [self._before({**batch, **self._task}) for batch in read]
             for batch in batches:
                 # The processors add an action that is None.
                 batch.pop(ACTION, None)

@@ -74,7 +74,7 @@ class Lstm(nn.Module):
         pending: int = 0,
     ) -> None:
         super().__init__()
-        self._told = pending > 0
+        self._has_pending = pending > 0
         self.encoder = encoder
         self.values = _Memory(features, actions, hidden, head)
         self.state_size = 2 * hidden
@@ -87,14 +87,15 @@ class Lstm(nn.Module):
 
     def encode(self, observations: Tensor) -> Tensor:
         """(B, *shape) to features (B, n): the part that needs no pending actions."""
-        features: Tensor = (self.encoder.encode if self._told else self.encoder)(observations)
+        encode = self.encoder.encode if self._has_pending else self.encoder
+        features: Tensor = encode(observations)
         return features
 
     def decide(
         self, features: Tensor, states: Tensor, pending: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The rest of the network, see `step`."""
-        inputs = (self.encoder.decide(features, pending) if self._told else features).float()
+        inputs = (self.encoder.decide(features, pending) if self._has_pending else features).float()
         with torch.autocast(inputs.device.type, enabled=False):
             answer, left = self.values(inputs, states)
         return answer, left

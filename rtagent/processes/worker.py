@@ -93,7 +93,7 @@ class WorkerContext(Generic[Own]):
     clock: Clock
     pipe: Pipe
     terminated: bool = field(default=False, init=False)
-    unheard: int = field(default=0, init=False)
+    dropped_events: int = field(default=0, init=False)
     """Events dropped since the last one that was sent."""
 
     @property
@@ -152,12 +152,12 @@ class WorkerContext(Generic[Own]):
 
     def event(self, kind: str, **details: Any) -> None:
         """Report an event to the supervisor. Never waits and never raises."""
-        if self.unheard:
-            details["events_dropped_before"] = self.unheard
-        self.unheard += 1
+        if self.dropped_events:
+            details["events_dropped_before"] = self.dropped_events
+        self.dropped_events += 1
         with contextlib.suppress(OSError):
             if self.pipe.send(("event", {**short_details(details, EVENT_BYTES), "kind": kind})):
-                self.unheard = 0
+                self.dropped_events = 0
 
 
 def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:

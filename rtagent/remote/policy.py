@@ -84,12 +84,12 @@ class LinkEvents:
 
     Args:
         address: of the server.
-        tell: reports an event.
+        event: reports an event.
         clock: time.
     """
 
     address: str
-    tell: Callable[..., None]
+    event: Callable[..., None]
     clock: Clock
     _reason: str | None = None
     _good_since: float | None = None
@@ -103,7 +103,7 @@ class LinkEvents:
         since, self._good_since = self._good_since, None
         flaps = old and since is not None and now - since < STEADY_S
         if not flaps and (self._known is not False or (refused and not old)):
-            self.tell("remote_lost", reason=reason)
+            self.event("remote_lost", reason=reason)
             self._known, self._reason, self._told_at = False, reason, now
 
     def answered(self) -> None:
@@ -111,7 +111,7 @@ class LinkEvents:
         if self._good_since is None:
             self._good_since = self.clock.now()
         if not self._known:
-            self.tell("remote_answers", address=self.address)
+            self.event("remote_answers", address=self.address)
             self._known = True
 
 
@@ -133,7 +133,7 @@ class RemotePolicy:
         clock: time.
         attend: called again and again during every wait; may raise.
         record: for the figures.
-        tell: reports an event.
+        event: reports an event.
         inputs: further entries of every question, beside the observation.
         hedge: after so many times the usual time of an answer, the newest frame is asked about on a
             second connection. If None, late answers are waited for.
@@ -141,12 +141,12 @@ class RemotePolicy:
 
     def __init__(
         self, address: str, terms: Terms, dialer: Dialer, clock: Clock,
-        attend: Callable[[], None], record: InferenceRecord, tell: Callable[..., None],
+        attend: Callable[[], None], record: InferenceRecord, event: Callable[..., None],
         inputs: Mapping[str, Any], hedge: float | None = None,
     ) -> None:
         self._needed, self._terms = terms, terms
         self._dialer, self._clock, self._attend = dialer, clock, attend
-        self._record, self._events = record, LinkEvents(address, tell, clock)
+        self._record, self._events = record, LinkEvents(address, event, clock)
         self._inputs = inputs
         self._hedge = math.inf if hedge is None else hedge
         self._wire: Wire | None = None

@@ -78,12 +78,12 @@ class Child:
     Attributes:
         process: the process object of its present life.
         pipe: the supervisor's end of the pipe to it.
-        misunderstood: whether it has sent a message in this life that makes no sense.
+        sent_nonsense: whether it has sent a message in this life that makes no sense.
         since: when the present state began, seconds.
         restarts: lives after the first.
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
-        said: the error that the process has reported in this life.
+        reported_error: the error that the process has reported in this life.
         busy: stepping or resetting, while the environment takes long for that.
         start_at: when a dead process is started again, seconds; infinite if no start mends it.
     """
@@ -94,12 +94,12 @@ class Child:
     state: State = State.STOPPED
     process: Any = None
     pipe: Any = None
-    misunderstood: bool = False
+    sent_nonsense: bool = False
     since: float = 0.0
     restarts: int = 0
     last_error: str | None = None
     boot_error: bool = False
-    said: str | None = None
+    reported_error: str | None = None
     busy: str | None = None
     start_at: float = 0.0
     _has_run: bool = False
@@ -135,8 +135,8 @@ class Child:
 
     def start(self, now: float, jitter: float = 1.0) -> None:
         """Spawn the process. If the system refuses that, it counts as a life that ended at once."""
-        self._killed_for = self.said = None
-        self.boot_error = self.misunderstood = False
+        self._killed_for = self.reported_error = None
+        self.boot_error = self.sent_nonsense = False
         try:
             self.process, self.pipe = self._spawned()
         except OSError as error:
@@ -209,7 +209,7 @@ class Child:
             self._enter(State.STOPPED, now)
             return
         died = f"killed by {signal_name(-code)}" if code < 0 else f"left with code {code}"
-        self.last_error = self._killed_for or self.said or failure or died
+        self.last_error = self._killed_for or self.reported_error or failure or died
         ran_s = now - self.since if self.state is State.RUNNING else 0.0
         self._await_next_life(now, ran_s, jitter)
 
@@ -221,7 +221,7 @@ class Child:
 
     def note_error(self, text: str, *, boot: bool) -> None:
         """Remember the error that the process reported when it died."""
-        self.said = short_error(text)
+        self.reported_error = short_error(text)
         self.boot_error = boot and not self._has_run
 
     def describe(self) -> dict[str, Any]:

@@ -205,7 +205,7 @@ class Children:
         self._metrics.learners[child.index].writing = 0
         if child.state is State.STOPPING:
             self.last_checkpoint_lost = True
-            why = (child.said or "it was killed").splitlines()[-1]
+            why = (child.reported_error or "it was killed").splitlines()[-1]
             self._report.event(
                 "checkpoint_failed", source=child.name,
                 reason="the learner died before its last checkpoint was written, for which it has "
@@ -280,8 +280,8 @@ class Children:
                 yield child, ("event", said)
             case {"id": int(), "name": str(), "arguments": dict(), "by": str()}:
                 yield child, ("command", message)
-            case _ if not child.misunderstood:
-                child.misunderstood = True
+            case _ if not child.sent_nonsense:
+                child.sent_nonsense = True
                 self._report.event("not_understood", source=child.name, message=message)
 
     def _silent_for(self, child: Child, now: float) -> float:

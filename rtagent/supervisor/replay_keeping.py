@@ -131,7 +131,7 @@ class ReplayKeeping:
         """Give up a save; the replay saved before stays."""
         if self._process is None:
             return
-        self._tell_to_leave("given up")
+        self._end_process("given up")
         self._process.join(LEAVE_LIMIT_S)
         self._process.kill()
         self._process.join(LEAVE_LIMIT_S)
@@ -140,7 +140,7 @@ class ReplayKeeping:
     def _start(
         self, kind: str, body: Any, handles: WorldHandles, place: Any, *further: Any
     ) -> None:
-        """Start a process; its outcome becomes an event of this kind, or see `_tell`."""
+        """Start a process; its outcome becomes an event of this kind, or see `_report_outcome`."""
         self._kind, self._saves, self.outcome = kind, body is save_replay, None
         self._heard = self._looked = self._clock.now()
         self._leave_by, self._reason = math.inf, ""
@@ -154,7 +154,7 @@ class ReplayKeeping:
                 theirs.close()
         except OSError as error:
             self.outcome = {"failed": f"no process: {error.strerror}"}
-            self._tell(self.outcome)
+            self._report_outcome(self.outcome)
 
     def _listen(self, timeout: float) -> None:
         """Take in the reports of the process."""
@@ -198,9 +198,9 @@ class ReplayKeeping:
         elif self.outcome is not None:
             self._leave_by = min(self._leave_by, now + LEAVE_LIMIT_S)
         elif now - self._heard > SILENT_S:
-            self._tell_to_leave("no progress for a minute")
+            self._end_process("no progress for a minute")
 
-    def _tell_to_leave(self, reason: str) -> None:
+    def _end_process(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._process.terminate()
         self._leave_by = min(self._leave_by, self._clock.now() + LEAVE_LIMIT_S)
@@ -213,9 +213,9 @@ class ReplayKeeping:
             self.outcome = {"failed": self._reason or died}
         process.close()
         self._pipe.close()
-        self._tell(self.outcome)
+        self._report_outcome(self.outcome)
 
-    def _tell(self, outcome: dict[str, Any]) -> None:
+    def _report_outcome(self, outcome: dict[str, Any]) -> None:
         """Report an outcome; a replay that is lost, or restored in part, has a kind of its own.
 
         If a replay cannot be filled, the run ends with that error.

@@ -118,10 +118,10 @@ def _ask(
                 )
         except OSError as error:
             raise UserError(f"no process can be started: {error.strerror}; {LIMITS}") from None
-        said: Any = "doing", f"the process {name}"
+        message: Any = "doing", f"the process {name}"
         try:
-            while said is not None and said[0] == "doing":
-                said = _hear(ours, process, fork_server, stopping, said[1])
+            while message is not None and message[0] == "doing":
+                message = _next_message(ours, process, fork_server, stopping, message[1])
         except EOFError:
             process.join(POLL_S)
             why = f"{process.failure}; {LIMITS}" if process.failure else None
@@ -131,7 +131,7 @@ def _ask(
             process.join(KILL_LIMIT_S)
             process.close()
         answer = refusal = None
-        if said is not None:
+        if message is not None:
             # The child has the same offset.
             file.seek(0)
             answer, refusal = pickle.load(file)
@@ -140,13 +140,13 @@ def _ask(
     return answer
 
 
-def _hear(
+def _next_message(
     ours: Pipe, process: Process, fork_server: ForkServer, stopping: Callable[[], bool], doing: str
 ) -> Any:
-    """What a child says next, while it is `doing` something; None if `stopping`.
+    """The next message of a child, while it is `doing` something; None if `stopping`.
 
     Raises:
-        UserError: it says nothing for `LIMIT_S`.
+        UserError: it sends none for `LIMIT_S`.
         EOFError: it has ended.
     """
     # Looks are counted: while the whole machine is suspended there are none.

@@ -87,7 +87,7 @@ class EventLog:
             self._waiting.append(event)
             since = self._writing_since
             if since is not None and self._clock.now() - since > HANG_S:
-                self._tell(f"the disk has not answered for {HANG_S:g} s")
+                self._note_failure(f"the disk has not answered for {HANG_S:g} s")
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
@@ -128,16 +128,16 @@ class EventLog:
                 append_whole(self._path, data)
         except OSError as error:
             with self._changed:
-                self._tell(_reason(error))
+                self._note_failure(_reason(error))
             return False
         with self._changed:
             # The oldest of the batch may have been dropped while it was being written.
             while self._waiting and self._waiting[0]["id"] <= batch[-1]["id"]:
                 self._waiting.popleft()
-            self._tell(None)
+            self._note_failure(None)
         return True
 
-    def _tell(self, reason: str | None) -> None:
+    def _note_failure(self, reason: str | None) -> None:
         """Call `on_failure` if this has changed. Under the lock, so that the last call is right."""
         if self._failing != (reason is not None):
             self._failing = reason is not None

@@ -89,7 +89,7 @@ class Recorder:
         self._table_bytes = config.run.events_mb * MIB
         self._problems: dict[str, str | None] = {}
         self._shown: dict[str, float] = {}
-        tick = max(map(mend_table, (self._table, older(self._table))))
+        tick = max(map(repair_table, (self._table, older(self._table))))
         self._table_tick = self._events_tick = tick
         self._decisions = world.horizon.count
         self._recorded = 0
@@ -226,7 +226,7 @@ def scalars_of(decision: Decision) -> dict[str, float]:
     return {tag: value for tag, value in values.items() if isfinite(value)}
 
 
-def mend_table(path: Path) -> int:
+def repair_table(path: Path) -> int:
     """Cut off a last line of an `episodes.csv` that its writer did not finish.
 
     Returns:

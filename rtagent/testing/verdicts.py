@@ -107,7 +107,7 @@ def _rewards(found: Findings) -> Judged:
 
 def _episode_ends(found: Findings) -> Judged:
     if found.flags:
-        return "fail", _told(found.flags), "return bool, as Gymnasium has it"
+        return "fail", _listed(found.flags), "return bool, as Gymnasium has it"
     if not found.steps_s:
         return "skip", NOT_REACHED
     if not found.ended:
@@ -182,11 +182,11 @@ _CHECKS: dict[str, Callable[[Findings], Judged]] = {
 
 def _problems(found: Findings, problems: Counter[str], well: str, advice: str) -> Judged:
     if problems:
-        return "fail", _told(problems), advice
+        return "fail", _listed(problems), advice
     return ("ok", well) if found.steps_s else ("skip", NOT_REACHED)
 
 
-def _told(problems: Counter[str]) -> str:
+def _listed(problems: Counter[str]) -> str:
     listed = [f"{what} ({count} times)" for what, count in problems.most_common(SHOWN)]
     rest = len(problems) - len(listed)
     return "; ".join([*listed, f"{rest} other problems"] if rest else listed)

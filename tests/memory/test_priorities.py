@@ -264,7 +264,7 @@ def assert_sums_are_right(memory: memoryview, leaves: int = LEAVES) -> None:
     tree = sum_tree(memoryview(part), leaves)
     assert not tree.dirty[0]
     tree.dirty[0] = 1
-    tree.mend()
+    tree.repair()
     assert bytes(part) == before
 
 

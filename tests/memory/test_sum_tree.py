@@ -55,7 +55,7 @@ def test_no_rounding_error_stays(seed: int, leaves: int) -> None:
     found = bytes(memory)
     assert tree.leaves.tolist() == wanted.tolist()
     tree.dirty[0] = 1
-    tree.mend()
+    tree.repair()
     assert bytes(memory) == found
     tree.set(np.arange(leaves), 0.0)
     assert tree.draw(np.array([0.5])) is None
@@ -124,5 +124,5 @@ def test_what_changes_is_what_its_owner_still_has(seed: int, leaves: int) -> Non
         assert tree.leaves.tolist() == wanted.tolist()
     found = bytes(memory)
     tree.dirty[0] = 1
-    tree.mend()
+    tree.repair()
     assert bytes(memory) == found

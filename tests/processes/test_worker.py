@@ -41,10 +41,10 @@ def test_buffered_output_of_a_worker_that_fails_is_flushed() -> None:
 def test_dropped_events_are_counted_in_the_next() -> None:
     ours, theirs = open_pipe()
     context = WorkerContext.__new__(WorkerContext)
-    context.pipe, context.unheard = theirs, 0
+    context.pipe, context.dropped_events = theirs, 0
     for _ in range(10_000):
         context.event("world", news="x" * 1000)
-        if context.unheard:
+        if context.dropped_events:
             break
     context.event("world")
     heard: list[Any] = ours.receive(10_000)
@@ -52,6 +52,6 @@ def test_dropped_events_are_counted_in_the_next() -> None:
     (said,) = ours.receive()
     assert said[1] == {"events_dropped_before": 2, "news": "last", "kind": "world"}
     assert not any("events_dropped_before" in said for _, said in heard)
-    assert context.unheard == 0
+    assert context.dropped_events == 0
     for end in (ours, theirs):
         end.close()

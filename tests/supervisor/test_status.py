@@ -116,7 +116,7 @@ def dead(index: int, error: str) -> Child:
     """An inference process that has died of an error."""
     child = Child("inference", index, lambda pipe: None, state=State.BACKOFF)
     child.note_error(error, boot=False)
-    child.last_error = child.said
+    child.last_error = child.reported_error
     return child
 
 

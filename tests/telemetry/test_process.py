@@ -22,7 +22,7 @@ from rtagent.memory.process_metrics import FinishedEpisode
 from rtagent.memory.world import World, WorldMemory
 from rtagent.telemetry import process as recorders
 from rtagent.telemetry.learning_curve import read_episodes
-from rtagent.telemetry.process import EPISODES_HEAD, PERIOD_S, Recorder, mend_table, scalars
+from rtagent.telemetry.process import EPISODES_HEAD, PERIOD_S, Recorder, repair_table, scalars
 from tests.conftest import make_blueprint
 from tests.rows import write_row
 
@@ -191,9 +191,9 @@ def test_a_restarted_recorder_continues_after_a_line_that_was_cut_off(run: Run) 
 )
 def test_mending_the_table(tmp_path: Path, content: bytes, tick: int, left: bytes) -> None:
     path = tmp_path / "episodes.csv"
-    assert mend_table(path) == -1
+    assert repair_table(path) == -1
     path.write_bytes(content)
-    assert mend_table(path) == tick
+    assert repair_table(path) == tick
     assert path.read_bytes() == left
 
 

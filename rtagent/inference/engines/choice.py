@@ -48,7 +48,7 @@ class Choice:
         action_space: decides what it means to agree.
         threshold: least agreement.
         must_beat: CPU seconds of torch's inference. If None, a candidate may be slower.
-        tell: called with a kind of event and its details.
+        event: called with a kind of event and its details.
         go_on: called before each inference; raises to end the work.
         cpu_s: CPU seconds of this process so far.
         draws: whether the policy draws discrete actions, see `agreement`.
@@ -60,13 +60,13 @@ class Choice:
     def __init__(
         self, engines: dict[str, Engine], candidates: Sequence[Candidate], network: Traceable,
         action_space: spaces.Space[Any], threshold: float, must_beat: float | None,
-        tell: Callable[..., None], go_on: Callable[[], None],
+        event: Callable[..., None], go_on: Callable[[], None],
         cpu_s: Callable[[], float] = time.process_time, *, draws: bool = False,
     ) -> None:
         self._engines, self._left = engines, list(candidates)
         self._network, self._action_space = network, action_space
         self._threshold, self.must_beat = threshold, must_beat
-        self._tell, self._go_on, self._cpu_s = tell, go_on, cpu_s
+        self._event, self._go_on, self._cpu_s = event, go_on, cpu_s
         self._draws = draws
         self._templates: dict[str, Template] = {}
         self._seconds: dict[Candidate, float] = {}
@@ -115,7 +115,7 @@ class Choice:
         limit = self.must_beat
         ranked = sorted(self._seconds, key=self._seconds.__getitem__)
         self._left = [each for each in ranked if limit is None or self._seconds[each] < limit]
-        self._tell(
+        self._event(
             "engines_timed", torch_ms=None if limit is None else round(1e3 * limit, 3),
             **{
                 f"{each.engine}_{each.precision}_ms": round(1e3 * seconds, 3)
@@ -166,9 +166,9 @@ class Choice:
         engine = candidate.engine
         if engine in self._templates:
             self._left.remove(candidate)
-            self._tell(
+            self._event(
                 "engine_unusable", engine=engine, precision=candidate.precision, reason=reason
             )
         else:
             self._left = [each for each in self._left if each.engine != engine]
-            self._tell("engine_unusable", engine=engine, reason=reason)
+            self._event("engine_unusable", engine=engine, reason=reason)
