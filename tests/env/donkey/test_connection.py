@@ -136,28 +136,27 @@ def test_every_frame_is_delivered_once_and_in_order(quiet, fake, monkeypatch):
     assert quiet.count["used"] == quiet.count["received"] == 40
 
 
-def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(quiet, fake):
-    for number in range(30):
-        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
+def newest(quiet, fake, frames):
+    """What is taken after all these frames have come and none was taken."""
+    for frame in frames:
+        fake.send({"msg_type": "telemetry", "image": PICTURE, **frame})
     end = time.monotonic() + 30
-    while quiet.count["received"] < 30 and time.monotonic() < end:
+    while quiet.count["received"] < len(frames) and time.monotonic() < end:
         quiet.poll(time.monotonic() + 0.05, enough=lambda: False)
     quiet.skip()
-    assert quiet.take().speed == 29
+    return quiet.take()
+
+
+def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(quiet, fake):
+    assert newest(quiet, fake, [{"speed": number} for number in range(30)]).speed == 29
     assert quiet.count["skipped"] == 29
 
 
 @pytest.mark.parametrize("struck", [3, 27])
 def test_a_collision_in_a_frame_that_is_left_out_is_told_by_the_next(quiet, fake, struck):
     """In one that is not even decoded, and in one that waited."""
-    for number in range(30):
-        hit = "cone" if number == struck else "none"
-        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number, "hit": hit})
-    end = time.monotonic() + 30
-    while quiet.count["received"] < 30 and time.monotonic() < end:
-        quiet.poll(time.monotonic() + 0.05, enough=lambda: False)
-    quiet.skip()
-    frame = quiet.take()
+    hits = ["cone" if number == struck else "none" for number in range(30)]
+    frame = newest(quiet, fake, [{"speed": n, "hit": hit} for n, hit in enumerate(hits)])
     assert (frame.speed, frame.hit, frame.info["hit"]) == (29, "cone", "cone")
     fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": 30})
     quiet.poll(time.monotonic() + 30.0, enough=lambda: quiet.waiting)
