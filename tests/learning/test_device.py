@@ -20,6 +20,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.actor_critic import build_learned
 from tests.conftest import make_blueprint
 from tests.learning.test_precision import CASES, IMAGES, actions_of, batch
+from tests.learning.test_shared_update import beside
 
 MODES: dict[str, dict[str, Any]] = {**CASES, "td3": {"target_noise": 0.0}}
 
@@ -99,11 +100,7 @@ def test_the_weights_of_the_device_are_published(apart: Device) -> None:
 
 def test_two_learners_on_one_device_learn_what_one_learns(apart: Device) -> None:
     first, alone = update("dqn", apart), update("dqn", HOST)
-    learning = first.learning
-    other = SharedUpdate(
-        algorithm_for(network("dqn").to(apart.device), learning), first.state, first.weights,
-        learning, apart,
-    )
+    other = beside(first, network("dqn").to(apart.device), apart)
     for seed in range(4):
         (first, other)[seed % 2].step(batch("dqn", seed))
         alone.step(batch("dqn", seed))

@@ -8,14 +8,13 @@ import torch
 
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
-from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.device import Device
 from rtagent.learning.device_optimizer import STORE_EVERY, checksum
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory import array_buffer
 from rtagent.memory.learner_state import Progress
 from tests.learning.test_device import FakeStream
-from tests.learning.test_shared_update import B, batch, network
+from tests.learning.test_shared_update import B, batch, beside, network
 
 APART = Device(torch.device("cpu"), FakeStream())
 
@@ -23,13 +22,6 @@ APART = Device(torch.device("cpu"), FakeStream())
 def alone(**settings: object) -> SharedUpdate:
     learning = LearningConfig(precision="float32", publish_every=1000, **settings)
     return SharedUpdate.private(network(), learning, device=APART)
-
-
-def beside(first: SharedUpdate) -> SharedUpdate:
-    """Another learner of the same state."""
-    return SharedUpdate(
-        algorithm_for(network(), first.learning), first.state, first.weights, first.learning, APART
-    )
 
 
 def turn(update: SharedUpdate, seed: int, *, kept: bool = False) -> None:
@@ -66,7 +58,7 @@ def test_steps_beside_others_are_stored_at_once() -> None:
 @pytest.mark.parametrize("settings", [{"target_period": 4}, {"target_tau": 0.1}])
 def test_who_goes_on_learns_what_one_learner_learns(settings: dict[str, object]) -> None:
     first, whole = alone(**settings), alone(**settings)
-    second = beside(first)
+    second = beside(first, network(), APART)
     for step in range(24):
         # The first is alone until the second joins.
         turn((first, second)[step >= 10 and step % 2], step, kept=step < 9)
@@ -85,7 +77,7 @@ def test_who_goes_on_learns_what_one_learner_learns(settings: dict[str, object])
 
 def test_steps_that_were_not_stored_before_another_stored_its_own_are_lost_and_counted() -> None:
     first = alone()
-    second = beside(first)
+    second = beside(first, network(), APART)
     for step in range(3):
         turn(first, step, kept=True)
     turn(second, 3)
@@ -98,7 +90,7 @@ def test_steps_that_were_not_stored_before_another_stored_its_own_are_lost_and_c
 
 def test_a_target_that_has_followed_lost_steps_is_lost_with_them() -> None:
     first = alone(target_period=5)
-    second, begun = beside(first), first.state.target.copy()
+    second, begun = beside(first, network(), APART), first.state.target.copy()
     for step in range(6):
         turn(first, step, kept=True)
     turn(second, 6)
@@ -115,7 +107,7 @@ def test_a_target_that_has_followed_lost_steps_is_lost_with_them() -> None:
 
 def test_a_gradient_on_lost_steps_has_missed_none() -> None:
     first = alone()
-    second = beside(first)
+    second = beside(first, network(), APART)
     for step in range(3):
         turn(first, step, kept=True)
     progress = first.refresh()
@@ -127,7 +119,7 @@ def test_a_gradient_on_lost_steps_has_missed_none() -> None:
 
 def test_a_gradient_is_as_stale_as_the_newest_state_says() -> None:
     first = alone()
-    second = beside(first)
+    second = beside(first, network(), APART)
     progress = first.refresh()
     assert progress is not None
     late = first.compute(batch(0), progress.updates)
@@ -143,7 +135,8 @@ def test_who_publishes_for_the_dead_publishes_what_is_stored() -> None:
     first = alone()
     for step in range(3):
         turn(first, step)
-    second, found = beside(first), np.empty(len(first.state.current.weights), np.float32)
+    second = beside(first, network(), APART)
+    found = np.empty(len(first.state.current.weights), np.float32)
     second.publish()
     info = second.weights.read(found)
     assert info is not None
@@ -164,7 +157,7 @@ def test_a_state_put_from_outside_is_taken_over() -> None:
 
 def test_a_lowered_scale_is_stored_at_once() -> None:
     update = alone()
-    other = beside(update)
+    other = beside(update, network(), APART)
     update.algorithm.precision = "float16"
     update.refresh()
     gradient = update.compute(batch(0), 0)

@@ -13,6 +13,7 @@ from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.device import HOST, Device
 from rtagent.learning.optimizer import soft_update
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
@@ -39,6 +40,16 @@ def batch(seed: int) -> Batch:
     )
 
 
+def beside(
+    first: SharedUpdate, module: torch.nn.Module, device: Device = HOST
+) -> SharedUpdate:
+    """Another learner of the same state, whose network is this."""
+    learning = first.learning
+    return SharedUpdate(
+        algorithm_for(module, learning), first.state, first.weights, learning, device
+    )
+
+
 def make(
     count: int, module: Callable[[], torch.nn.Module] = network, **settings: Any
 ) -> list[SharedUpdate]:
@@ -46,11 +57,7 @@ def make(
     learning = LearningConfig(precision="float32", publish_every=3, **settings)
     first = SharedUpdate.private(module(), learning)
     first.weights.publish(networks.flattened(module()), WeightsInfo(5, 0))
-    others = [
-        SharedUpdate(algorithm_for(module(), learning), first.state, first.weights, learning)
-        for _ in range(count - 1)
-    ]
-    return [first, *others]
+    return [first] + [beside(first, module()) for _ in range(count - 1)]
 
 
 def turn(update: SharedUpdate, seed: int) -> None:

@@ -15,6 +15,7 @@ from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.actor_critic import ActorCritic, build_learned
+from tests.learning.test_shared_update import beside
 
 B = 16
 ACTIONS = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
@@ -79,7 +80,4 @@ def in_turn(count: int, name: str, **settings: Any) -> list[SharedUpdate]:
     """Learners that share what they learn."""
     config = learning(name, **settings)
     first = SharedUpdate.private(network(name), config)
-    return [first] + [
-        SharedUpdate(algorithm_for(network(name), config), first.state, first.weights, config)
-        for _ in range(count - 1)
-    ]
+    return [first] + [beside(first, network(name)) for _ in range(count - 1)]
