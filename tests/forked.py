@@ -82,7 +82,10 @@ def forked_children() -> Iterator[Forked]:
 
 
 def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> bool:
-    """Whether the condition holds within the time limit."""
+    """Whether the condition holds within the time limit; looked at every half millisecond.
+
+    For what a few processes of one test do. For whole daemons: `tests.conftest.eventually`.
+    """
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
