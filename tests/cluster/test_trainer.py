@@ -128,7 +128,7 @@ def test_a_state_that_nothing_can_be_learned_on_is_refused(change: dict[str, Any
     begin = snapshot_arrays(states.begin(np.array([np.inf, 1.0], np.float32), BEGUN))
     assert snapshot_from(begin, 2).progress.updates == BEGUN
     # Of float16 after many overflows.
-    lowest = {**begin, "progress": np.array([9, 9, 72, 0, LEAST_EXPONENT, 1])}
-    assert snapshot_from(lowest, 2).progress.scale_exponent == LEAST_EXPONENT
+    lowest = np.array(astuple(Progress(9, 9, 72, scale_exponent=LEAST_EXPONENT)))
+    assert snapshot_from({**begin, "progress": lowest}, 2).progress.scale_exponent == LEAST_EXPONENT
     with pytest.raises(MessageError, match="no state"):
         snapshot_from({**begin, **change}, 2)
