@@ -209,7 +209,10 @@ class ReplayKeeping:
         """Note the outcome: no process is under way any more."""
         process, self._process = self._process, None
         if self.outcome is None:
-            died = process.failure or f"its process ended with code {process.exitcode}"
+            code = process.exitcode
+            died = "its process hangs in the kernel" if code is None else (
+                process.failure or f"its process ended with code {code}"
+            )
             self.outcome = {"failed": self._reason or died}
         process.close()
         self._pipe.close()

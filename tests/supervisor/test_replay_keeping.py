@@ -142,6 +142,12 @@ def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
     assert stage.report.events == [("replay", {"ticks": 5})]
 
 
+def test_a_saver_that_not_even_sigkill_ends_is_not_said_to_have_ended(stage: Stage) -> None:
+    stage.pipe.close()
+    assert stage.after(5.0) == ["kill", "close"]
+    assert stage.keeping.outcome == {"failed": "its process hangs in the kernel"}
+
+
 @pytest.mark.parametrize("said", [["failed", "disk full"], ["nothing"]])
 def test_a_replay_that_is_not_saved_is_an_event_of_its_own_kind(stage: Stage, said: Any) -> None:
     stage.pipe.send(said)
