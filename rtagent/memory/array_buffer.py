@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.double_buffer import COPIES, DoubleBuffer
-from rtagent.memory.records import Layout, Record
+from rtagent.memory.records import Layout, Record, whole_cache_lines
 
 CONTROL_BYTES = 256
 PIECE_VALUES = 65_536
@@ -196,4 +196,4 @@ def checksum(values: Floats) -> int:
 
 
 def _stride(values: int) -> int:
-    return -(-values * 4 // 64) * 64
+    return whole_cache_lines(4 * values)

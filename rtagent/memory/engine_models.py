@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.double_buffer import DoubleBuffer
-from rtagent.memory.records import Layout
+from rtagent.memory.records import Layout, whole_cache_lines
 
 ENGINES = ("torch", "openvino", "onnxruntime")
 """A header names an engine by its place here."""
@@ -112,4 +112,4 @@ class EngineModels(DoubleBuffer):
 
 
 def _capacity(parameters: int) -> int:
-    return -(-(4 * parameters + HEADROOM_BYTES) // 64) * 64
+    return whole_cache_lines(4 * parameters + HEADROOM_BYTES)

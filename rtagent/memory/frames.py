@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.records import whole_cache_lines
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.memory.wakeup import Doorbell
 
@@ -61,7 +62,7 @@ class FrameRing(StampedRing):
     @staticmethod
     def arrays(blueprint: Blueprint, capacity: int) -> list[tuple[int, int]]:
         """Where the slots' stamps, episode starts and frames begin, and the bytes of each slot."""
-        frames_at = CONTROL_BYTES + -(-16 * capacity // 64) * 64
+        frames_at = CONTROL_BYTES + whole_cache_lines(16 * capacity)
         return [
             (CONTROL_BYTES, 8), (CONTROL_BYTES + 8 * capacity, 8),
             (frames_at, blueprint.frame_bytes),

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
+from rtagent.memory.records import whole_cache_lines
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 
 if TYPE_CHECKING:
@@ -187,5 +188,5 @@ def _entry_dtype(size: int) -> np.dtype[Any]:
 
 
 def _ring_bytes(size: int) -> int:
-    """Bytes of one process's ring, in whole cache lines."""
-    return -(-(CONTROL_BYTES + ENTRIES * _entry_dtype(size).itemsize) // 64) * 64
+    """Bytes of one process's ring."""
+    return whole_cache_lines(CONTROL_BYTES + ENTRIES * _entry_dtype(size).itemsize)

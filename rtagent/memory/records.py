@@ -16,7 +16,13 @@ import numpy as np
 
 Record = TypeVar("Record")
 WORD = 8
+CACHE_LINE = 64
 _FLOATS = (float, "float")
+
+
+def whole_cache_lines(size: int) -> int:
+    """Bytes of the fewest whole cache lines that hold `size` bytes."""
+    return -(-size // CACHE_LINE) * CACHE_LINE
 
 
 class Layout(Generic[Record]):
