@@ -1,10 +1,10 @@
 """The state that all learners share: weights, Adam's moments and the target network, flat arrays.
 
 Why it is correct. Only the learner that holds the apply lock writes (`turns.py`). The state is one
-double buffer: an update reads the current copy and fills the other one, so a learner killed at any
+double buffer: an update reads the current copy and fills the other one. So a learner killed at any
 instant leaves the current copy whole, and the next one begins the update of that copy anew. The
-target network is another, with the number of updates that it has seen, so a learner killed between
-the two publications leaves a target that is visibly due. Readers take no lock.
+target network is another double buffer, with the number of updates that it has seen, so a learner
+killed between the two publications leaves a target that is visibly due. Readers take no lock.
 """
 
 from __future__ import annotations

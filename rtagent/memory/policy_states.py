@@ -1,11 +1,11 @@
 """The states of a recurrent policy: what inferences began with, and what they left.
 
 With staggered processes there is no such thing as the previous inference: when one begins, those
-before it may be under way. So an inference on frame f begins with what was left by the inference on
-the newest frame g < f of the same episode among those that have ended by then, and with zeros where
-there is none, as after a reset. f - g is the lag of its state, in ticks. Several processes may have
-made inferences on g, each with a state of its own, so whose it was is kept, too. An inference that
-is made again by the same process on the same frame begins as it did before.
+before it may be under way. So an inference on frame f looks at the inferences of its episode that
+have ended by then, takes the one on the newest frame g < f and begins with what that one left; with
+zeros if there is none, as after a reset. f - g is the lag of its state, in ticks. Several processes
+may have made inferences on g, each with a state of its own, so whose it was is kept, too. An
+inference that is made again by the same process on the same frame begins as it did before.
 
 Why it is correct. Each inference process has a `StampedRing` of its last `ENTRIES` inferences, and
 nobody else writes it. It publishes an entry when the inference has ended, and before it deposits

@@ -16,9 +16,9 @@ these fences are enough on every processor: `ordering.py`. Stamps and words are 
 
 A ring shrinks from below. `floor` says that every item below it is given up; its writer is the
 supervisor, and it only grows. The supervisor raises it first and returns the memory of the slots
-afterwards, so a reader that has copied a hole finds, when it looks at the floor after its copy,
-that its items lie below. A reader looks before its copy too, because the page of a hole comes back,
-zeroed, as soon as it is read.
+afterwards. So a reader looks at the floor after its copy: if it has copied a hole, its items lie
+below. A reader looks before its copy too, because the page of a hole comes back, zeroed, as soon as
+it is read.
 
 A list to which one process appends needs no stamps (`EntryList`): entry k is written before the
 count that announces it, after a fence as well. A reader that looks at the count once more, after

@@ -11,9 +11,9 @@ tick k is also that of tick k + capacity: a tick whose slot the writer gets next
 What may be punched is therefore the ticks from `high - capacity` to the floor, and of their memory
 only the pages that hold nothing else: pages shared with a kept tick, with the reserve, with
 another array or with the other end of the ring stay. The floor is raised before anything is
-punched (`ring.py` says what readers make of that), and `newest` is read afresh before each slice,
-so that the writer would have to pass the whole reserve within one slice, a few milliseconds, to
-meet a hole in the making.
+punched (`ring.py` says what readers make of that), and `newest` is read afresh before each slice.
+To meet a hole in the making, the writer would have to pass the whole reserve within one slice, a
+few milliseconds.
 
 A reader that samples below a floor just raised brings single pages back. That shows in the kernel's
 count of pages; once it is worth while, all that has been given up is punched again. What is there

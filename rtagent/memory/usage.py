@@ -1,11 +1,11 @@
 """How much memory the daemon uses, and how much is left: measured from the outside.
 
-What counts as used, and what `r3.memory_budget_mb` covers: the memory of every process of the
-daemon, counted as its proportional set size (a page that n processes share counts 1/n in each, so
-that the code and data which all workers have from the fork server count once), and every page of
-the shared memory, which is asked of the kernel arena by arena and therefore counts once, and counts
-although no process has touched it yet. Page cache that nobody has mapped does not count: the kernel
-takes it back when it likes.
+Two things count as used, and `r3.memory_budget_mb` covers both. The first is the proportional set
+size of every process of the daemon: a page that n processes share counts 1/n in each, so code and
+data that all workers have from the fork server count once. The second is every page of the shared
+memory. The kernel is asked for it arena by arena, so a page counts once, even if no process has
+touched it yet. Page cache that nobody has mapped does not count: the kernel takes it back when it
+likes.
 
 To read a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB. It
 does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it takes the

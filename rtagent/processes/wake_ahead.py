@@ -2,9 +2,9 @@
 
 A sleep ends late: by microseconds where cores are kept awake, by a millisecond where the host must
 wake a virtual machine's core. `WakeAhead` measures how late the sleeps of its process end and
-chooses a time ahead that covers nearly all of them, as far as the time spent awake before events,
-spinning included, stays within a share of a core. The later sleeps end, the less of the time ahead
-is spent awake, and the longer it may be.
+chooses a time ahead that covers nearly all of them, or a shorter one if the process would otherwise
+be awake before events, spinning included, for more than a share of a core. The later sleeps end,
+the less of the time ahead is spent awake, and the longer it may be.
 """
 
 from __future__ import annotations

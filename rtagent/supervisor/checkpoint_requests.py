@@ -1,9 +1,9 @@
 """Checkpoints that are requested while the run goes on.
 
 The first of the running learners writes them. The desired state carries the number of the newest
-request, and the learner names it when it reports a checkpoint, which so answers every request up to
-that number that has no answer yet. If all learners have died or left before that, requests are
-answered, too. The replay, if it is requested too, is saved by a process of its own.
+request, and the learner names that number when it reports a checkpoint. The report answers every
+request up to that number that has no answer yet. If all learners have died or left before that,
+requests are answered, too. The replay, if it is requested too, is saved by a process of its own.
 """
 
 from __future__ import annotations

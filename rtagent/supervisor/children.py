@@ -3,8 +3,8 @@
 Why it is correct. All of it runs in the supervisor's thread, which starts every child (the death
 signal is armed per thread) and is the only one to touch the children's state. It never waits for
 a child: at each step it compares the state of the children with the desired one and does what can
-be done at once, so that a child that hangs, dies or is stopped in the middle of anything delays
-nothing else.
+be done at once. So a child that hangs, dies or is stopped in the middle of anything delays nothing
+else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tries an environment out, in a process of its own, and reports what it found.
 
-Why it is correct. The trial announces each call, and how long it may take, before it makes the
-call, so that the process at the other end notices that a call hangs, without a thread in this one.
+Why it is correct. Before each call the trial announces it, and how long it may take. So the process
+at the other end notices that a call hangs, without a thread in this one.
 Environments may print: the trial reports through a pipe of its own.
 """
 

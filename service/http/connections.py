@@ -5,11 +5,11 @@ its TLS handshake, for the head of a request, for the next request) or is being 
 application is called once the head of a request is complete, so `RequestTracking` around it knows.
 A connection that waits for too long is ended. So is a connection whose place another client needs:
 the oldest of those that have not sent a complete request, with its body, or else the one that has
-been idle for longest, but none with data that the event loop has not read yet, for then it is the
-service that is slow. Another connection that is being answered is never ended; streams and sockets,
-which stay open for long, have a limit of their own (`places.py`). The end of an answer may wait in
-the kernel for a slow client: as long as the client accepts some of it, the connection does not
-count as waiting.
+been idle for longest. One with data that the event loop has not read yet is spared, for then it is
+the service that is slow. Another connection that is being answered is never ended; streams and
+sockets, which stay open for long, have a limit of their own (`places.py`). The end of an answer may
+wait in the kernel for a slow client: as long as the client accepts some of it, the connection does
+not count as waiting.
 
 The socket itself tells whether a connection is still open: its transport closes it, and then its
 descriptor is -1. So nothing has to be reported here when a connection ends, whatever ends it. This

@@ -108,9 +108,9 @@ class Placeable(Algorithm):
 def without_gradient(module: nn.Module) -> nn.Module:
     """A module with the same tensors: gradients pass through it, and its weights get none.
 
-    It may compute in one thread while the other computes in another one, for what a module keeps
-    in its attributes is its own, and the averages of a batch normalization, which both have, are
-    updated by the other alone.
+    The two may compute in two threads at a time: what a module keeps in its attributes is its own,
+    and the averages of a batch normalization, which both have, are updated by the given module
+    alone.
     """
     shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
     for each in module.parameters():
