@@ -34,8 +34,8 @@ class DefaultBehaviour:
 
         Args:
             config: its `default_action` is `noop`, `repeat`, an action in the environment's own
-                numbering and shape, or `package.module:callable`, called with a copy of the
-                newest frame, which returns such an action; its values are clipped to a Box.
+                numbering and shape, or `package.module:callable`. The callable gets a copy of the
+                newest frame and returns such an action, whose values are clipped to a Box.
             adapter: the environment, for its noop and to check actions.
 
         Raises:

@@ -14,8 +14,8 @@ Sums that a killed holder left half done are repaired by the next holder (`sum_t
 transitions one after the other, and only the first of them inserts. Everything below `removed` is
 gone. Both words are stored last, and the robust lock shows the next holder all that the dead one
 stored: what a killed learner leaves half done is done again. The tree knows each leaf's owner, its
-frame, which is stored before the leaf. A leaf of 0 has no owner, and a change that comes too late,
-for a transition that is gone or whose leaf has a newer owner, is ignored.
+frame, which is stored before the leaf. A leaf of 0 has no owner. A change is ignored if it comes
+too late: if its transition is gone, or its leaf has a newer owner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base of every worker process: its life from the fork to its last message.
 
 Why it is correct. A worker dies with the fork server (`PR_SET_PDEATHSIG`), which dies with the
-supervisor, and like it ignores SIGINT and SIGHUP, which are for the supervisor alone. It takes
+supervisor. Both ignore SIGINT and SIGHUP, which are for the supervisor alone. A worker takes
 SIGTERM as a request to leave its loop. Its heartbeat is stamped by the loop itself, never by a
 helper thread: a loop that hangs stops beating. Its messages go through a pipe of its own and do
 not wait for the supervisor: an event that finds the pipe full is counted and dropped. The

@@ -13,9 +13,9 @@ def c51_targets(
 ) -> Tensor:
     """Target distributions of the executed actions (Bellemare et al., 2017, Algorithm 1).
 
-    The distribution of the successor's best action, by its mean, is moved to R + gamma**n * z,
-    clipped to the support, and each atom's mass is shared between its two neighbours on the
-    support, the more the nearer. A terminal successor moves all mass to R.
+    The successor's best action is that of the largest mean. Each atom z of its distribution is
+    moved to R + gamma**n * z, clipped to the support. There its mass is shared between the two
+    neighbours on the support: the nearer one gets more. A terminal successor moves all mass to R.
 
     Args:
         rewards, discounts, terminals: (B,).
