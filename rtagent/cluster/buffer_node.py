@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.cluster.frame_cache import SentFrames
-from rtagent.cluster.message import Kind, Message, lay_out
+from rtagent.cluster.message import Kind, Message, MessageError, lay_out
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.cluster.received_shares import LARGEST_WEIGHT
 from rtagent.learning.replay.replay import Chosen, Replay
@@ -71,11 +71,17 @@ class BufferNode(Node):
         return None
 
     def answered(self, answer: Message) -> Sent | None:
-        """Apply the priorities in the answer, too."""
+        """Apply the priorities in the answer, too.
+
+        Raises:
+            MessageError: it has another number of them than the message had transitions.
+        """
         sent = super().answered(answer)
         if sent is None:
             return None
         errors = np.array(answer.arrays["errors"], np.float32)
+        if errors.shape != sent.frames.shape:
+            raise MessageError(f"errors {errors.shape} for {len(sent.frames)} transitions")
         self.counts.stale_priorities += int(np.count_nonzero(sent.frames < self._ring.oldest))
         self._replay.update_errors(sent.frames, errors)
         return sent
