@@ -254,7 +254,8 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
             f"no node of the cluster has the resource {RESOURCE}: start one with "
             f"`rtagent learner --address ... --resources {RESOURCE}=1`"
         )
-    if not _exists(name) and ray.available_resources().get(RESOURCE, 0.0) < 1.0:
+    # In this order: a daemon may start the learner in between.
+    if ray.available_resources().get(RESOURCE, 0.0) < 1.0 and not _exists(name):
         raise UserError(
             f"another learner of the cluster takes its resource {RESOURCE}: name that one "
             f"(cluster.name), or start a further node with `rtagent learner --address ... "

@@ -132,3 +132,20 @@ def test_a_head_that_is_lost_while_torch_is_loaded_is_asked_for_nothing(
         ray_session.find_learner("rtagent", None)
     ray.cluster_resources.assert_not_called()
     ray.get_actor.assert_not_called()
+
+
+def test_a_learner_that_somebody_starts_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `rtagent learner` took it for another one, and ended with its node.
+    ray = Mock()
+    ray.cluster_resources.return_value = {"learner": 1.0}
+    ray.get_actor.side_effect = ValueError("no such actor")
+
+    def started_now() -> dict[str, float]:
+        ray.get_actor.side_effect = None
+        return {}
+
+    ray.available_resources.side_effect = started_now
+    monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
+    monkeypatch.setattr(ray_session.Watch, "check", lambda _: None)
+    ray_session.find_learner("rtagent", None)
+    ray.remote.assert_called_once()
