@@ -96,10 +96,15 @@ class PolicyConfig(Section):
 
     @field_validator("remote_inputs")
     @classmethod
-    def _are_sent_in_64_bits(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "observation" in value:
+            raise ValueError("observation is what the policy sees, and cannot be set")
         for name, each in value.items():
             if isinstance(each, int) and not -(1 << 63) <= each < 1 << 64:
                 raise ValueError(f"{name} must be a whole number of 64 bits, or have a point")
+            # A terminal may give bytes that are no UTF-8.
+            if any("\ud800" <= letter <= "\udfff" for letter in f"{name}{each}"):
+                raise ValueError(f"{name!a} and its value must be text in UTF-8")
         return value
 
     @property

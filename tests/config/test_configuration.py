@@ -252,6 +252,19 @@ def test_an_input_of_a_policy_server_that_no_request_can_carry_is_refused(number
         assert parse_config({"policy": {"remote_inputs": inputs}}).policy.remote_inputs == inputs
 
 
+@pytest.mark.parametrize(("inputs", "said"), [
+    ({"prompt": "t\udce4"}, "'prompt' and its value must be text in UTF-8"),
+    ({"t\udce4": 1}, "'t\\udce4' and its value must be text in UTF-8"),
+    ({"observation": 1}, "observation is what the policy sees, and cannot be set"),
+])
+def test_an_input_of_a_policy_server_that_would_not_arrive_is_refused(
+    inputs: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_config({"policy": {"remote_inputs": inputs}})
+    assert str(caught.value) == f"policy.remote_inputs: {said}"
+
+
 def test_r3_asks_for_as_many_good_episodes_as_its_paper() -> None:
     assert R3Config().target_episodes == 10
 
