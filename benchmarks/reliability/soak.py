@@ -21,6 +21,7 @@ import signal
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,8 +81,8 @@ class Soak:
         done: how often each disturbance was done.
         samples: what was read after each recovery.
         recovered_s: how long each recovery took.
-        killed: processes that were killed or stopped.
-        deaths: processes that died and came back, including those that were killed.
+        killed: how often each process was killed or stopped, by its name.
+        deaths: how often each died and came back, also because it was killed.
     """
 
     daemon: RunningDaemon
@@ -90,8 +91,8 @@ class Soak:
     done: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
-    killed: int = 0
-    deaths: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
+    deaths: Counter[str] = field(default_factory=Counter)
     _died: dict[str, float] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
 
@@ -131,7 +132,7 @@ class Soak:
     def kill(self, role: dict[str, Any], number: int = signal.SIGKILL) -> None:
         """Send a signal to a process; the death of an environment is noted."""
         os.kill(role["pid"], number)
-        self.killed += 1
+        self.killed[role["name"]] += 1
         if role["role"] == "environment":
             while not gone(role["pid"]):
                 time.sleep(0.001)
@@ -179,8 +180,16 @@ class Soak:
         """Count restarts; a process that was removed and added again begins at 0."""
         for role in self.roles():
             name, restarts = role["name"], role["restarts"]
-            self.deaths += max(0, restarts - self._restarts.get(name, 0))
+            self.deaths[name] += max(0, restarts - self._restarts.get(name, 0))
             self._restarts[name] = restarts
+
+    @property
+    def died_by_themselves(self) -> int:
+        """Deaths of processes that were not killed so often.
+
+        One that was killed and does not come back, as fewer are wanted, excuses no other's death.
+        """
+        return (self.deaths - self.killed).total()
 
     def usual(self) -> bool:
         """Whether the usual processes run, and no others."""
@@ -261,14 +270,13 @@ def run(minutes: float, seed: int) -> dict[str, Any]:
             untrue = soak.untrue_figures()
         except NotRecovered as error:
             stuck = str(error)
-        unwanted = soak.deaths - soak.killed
     found = {
         "minutes": minutes,
         "seed": seed,
         "rounds": len(soak.recovered_s),
         "done": dict(sorted(soak.done.items())),
-        "killed": soak.killed,
-        "died_by_themselves": max(0, unwanted),
+        "killed": soak.killed.total(),
+        "died_by_themselves": soak.died_by_themselves,
         "longest_recovery_s": max(soak.recovered_s, default=None),
         "slips": soak.recount.slips,
         "environment_deaths": soak.recount.deaths,
