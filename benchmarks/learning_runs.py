@@ -18,6 +18,7 @@ from rtagent.cli.output import known
 from rtagent.clock import NANO
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
+from rtagent.telemetry.verdicts import failure_in
 
 if TYPE_CHECKING:
     from rtagent.memory.world import World
@@ -45,6 +46,9 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         minutes: length of the run.
         label: begins each line of progress, which is then printed once a minute: several runs may
             go on side by side. If None, one line is printed again and again.
+
+    Raises:
+        RuntimeError: a process keeps failing, so what was played is of another run.
     """
     episodes: list[tuple[float, float]] = []
     seen = 0
@@ -58,6 +62,8 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             world = runtime.world
             recent, seen = world.metrics.environment.episodes.since(seen)
             episodes += timed(recent, world)
+            if (failure := failure_in(runtime.status())) is not None:
+                raise RuntimeError(failure)
             if time.monotonic() < min(due, end):
                 continue
             due += every_s

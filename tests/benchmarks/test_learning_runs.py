@@ -61,6 +61,9 @@ class StandIn:
     def wait_ready(self, timeout: float) -> None:
         pass
 
+    def status(self) -> dict[str, Any]:
+        return {"roles": []}
+
     def stats(self) -> dict[str, Any]:
         return {
             "learning": {"updates": 3, "epsilon": None},
@@ -76,6 +79,23 @@ def test_progress_is_told_of_a_policy_that_draws_its_actions(
     found = learn(rtagent.Config(), 1e-4, "seed 0: ")
     assert (found["updates"], found["decisions"]) == (3, 7)
     assert "3 updates  epsilon unknown" in capsys.readouterr().err
+
+
+def test_a_run_whose_process_keeps_failing_has_no_figures(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial without a learner was a result like any other."""
+
+    class Broken(StandIn):
+        def status(self) -> dict[str, Any]:
+            error = "ValueError: no luck"
+            return {"roles": [
+                {"role": "learner", "name": "learner 0", "state": "failed", "last_error": error}
+            ]}
+
+    monkeypatch.setattr(rtagent, "Runtime", Broken)
+    with pytest.raises(RuntimeError, match=r"^learner 0 has failed: ValueError: no luck"):
+        learn(rtagent.Config(), 1e-4, "seed 0: ")
 
 
 def test_no_episode_is_lost_between_two_lines_of_progress(
