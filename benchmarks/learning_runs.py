@@ -14,11 +14,11 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.runs import check_whole
 from rtagent.cli.output import known
 from rtagent.clock import NANO
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
-from rtagent.telemetry.verdicts import failure_in
 
 if TYPE_CHECKING:
     from rtagent.memory.world import World
@@ -62,8 +62,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             world = runtime.world
             recent, seen = world.metrics.environment.episodes.since(seen)
             episodes += timed(recent, world)
-            if (failure := failure_in(runtime.status())) is not None:
-                raise RuntimeError(failure)
+            check_whole(runtime)
             if time.monotonic() < min(due, end):
                 continue
             due += every_s

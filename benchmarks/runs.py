@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import rtagent
 from rtagent.memory.ledger import Rows
+from rtagent.telemetry.verdicts import failure_in
 
 
 @contextmanager
@@ -19,6 +20,23 @@ def acting_run(*settings: str, limit_s: float = 60.0) -> Iterator[rtagent.Runtim
         with rtagent.Runtime(config) as runtime:
             runtime.wait_ready(limit_s)
             yield runtime
+
+
+def wait_learning(runtime: rtagent.Runtime) -> None:
+    """Wait for the first update.
+
+    Raises:
+        RuntimeError: a process keeps failing, so there will be none.
+    """
+    while not runtime.stats()["learning"]["updates"]:
+        check_whole(runtime)
+        time.sleep(0.1)
+
+
+def check_whole(runtime: rtagent.Runtime) -> None:
+    """Raise a `RuntimeError` if a process keeps failing: nobody waits for what it does not do."""
+    if (failure := failure_in(runtime.status())) is not None:
+        raise RuntimeError(failure)
 
 
 def rows_of(runtime: rtagent.Runtime, seconds: float) -> Rows:

@@ -35,7 +35,7 @@ import rtagent
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import r3_memory
 from benchmarks.results import Results, bars
-from benchmarks.runs import acting_run
+from benchmarks.runs import acting_run, wait_learning
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -165,8 +165,7 @@ def run(what: str, seed: int, time: str, **more: Any) -> Any:
 def running(*settings: str) -> Iterator[rtagent.Runtime]:
     """A daemon that has begun to learn."""
     with acting_run(*SETTINGS, *settings) as runtime:
-        while not runtime.stats()["learning"]["updates"]:
-            clock.sleep(0.05)
+        wait_learning(runtime)
         yield runtime
 
 

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from benchmarks.command import at_least, command_line
+from benchmarks.runs import wait_learning
 from rtagent import Runtime, load_config
 from rtagent.cli.output import plain_table, print_json, stdout
 
@@ -46,8 +47,7 @@ def alternate(settings: list[str], rounds: int, seconds: float) -> dict[int, lis
         config = load_config(None, [f"run.state_dir={folder}", *settings], {})
         with Runtime(config) as runtime:
             runtime.wait_ready(60)
-            while not runtime.stats()["learning"]["updates"]:
-                time.sleep(0.1)
+            wait_learning(runtime)
             for _ in range(rounds):
                 for learners in (1, 2):
                     runtime.set_learning(processes=learners)
