@@ -10,7 +10,8 @@ import copy
 import difflib
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import cv2
@@ -280,15 +281,27 @@ def open_environment(config: EnvConfig, adapter: type[Adapter] = Adapter) -> Ada
         UserError: one line that says why it cannot be built or used.
     """
     env = make(config)
-    try:
+    with closed_if_unusable(env, config.id):
         return adapter(env, config)
+
+
+@contextmanager
+def closed_if_unusable(env: gym.Env[Any, Any], name: str) -> Iterator[None]:
+    """Around what prepares an environment, of `env.id = name`, for use: closes it if that fails.
+
+    Raises:
+        UserError: one line that says why it cannot be used.
+    """
+    try:
+        yield
     except BaseException as error:
         # It may have started a simulator.
         _close(env)
         if isinstance(error, UserError):
-            raise UserError(f"env.id = {config.id}: {error}") from None
+            named = f"env.id = {name}: "
+            raise UserError(named + str(error).removeprefix(named)) from None
         if isinstance(error, Exception):
-            raise _unusable(config.id, error) from error
+            raise _unusable(name, error) from error
         raise
 
 

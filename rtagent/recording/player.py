@@ -6,6 +6,7 @@ runs on past the ends that its reward file defines, so that a person can reach a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
-from rtagent.env.adapter import make
+from rtagent.env.adapter import closed_if_unusable, make
 from rtagent.env.gameboy.game import FREE_PLAY, Game
 from rtagent.env.registry import PAPER_GAMES
 from rtagent.env.reporting_adapter import ReportingAdapter
@@ -178,21 +179,14 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
         env = _made(config)
     finally:
         FREE_PLAY.reset(token)
-    try:
+    with closed_if_unusable(env, config.id):
         return Player(env, config, seed)
-    except UserError as error:
-        env.close()
-        name = f"env.id = {config.id}: "
-        raise UserError(name + str(error).removeprefix(name)) from None
 
 
 def _made(config: EnvConfig) -> gym.Env[Any, Any]:
     """The environment; it renders, if it has a `render_mode`."""
-    if "render_mode" not in config.kwargs:
-        kwargs = {**config.kwargs, "render_mode": "rgb_array"}
-        try:
-            return make(config.model_copy(update={"kwargs": kwargs}))
-        except UserError as error:
-            if "render_mode" not in str(error):
-                raise
+    kwargs = {"render_mode": "rgb_array", **config.kwargs}
+    # An environment without one is made as the user says.
+    with suppress(UserError):
+        return make(config.model_copy(update={"kwargs": kwargs}))
     return make(config)

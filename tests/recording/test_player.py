@@ -233,6 +233,16 @@ def test_a_user_may_tell_and_show_nothing() -> None:
             player.screen()
 
 
+class WordlessPad(Pad):
+    def get_action_meanings(self) -> list[str]:
+        raise RuntimeError("not yet")
+
+
+def test_what_a_users_declarations_raise_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^env\.id = .*WordlessPad: RuntimeError: not yet"):
+        open_player(EnvConfig(id=f"{__name__}:WordlessPad"), 1, demonstrates=True)
+
+
 def test_what_a_users_step_raises_is_one_line() -> None:
     with pad(broken=True) as player, pytest.raises(UserError, match=r"RuntimeError: no power"):
         player.step(1)
@@ -248,7 +258,16 @@ class PlainPad(Pad):
 gym.register("PlainPad-v0", entry_point=PlainPad)
 
 
-@pytest.mark.parametrize("name", [f"{__name__}:PlainPad", "PlainPad-v0"])
+class BarePad(gym.Env[Any, Any]):
+    observation_space = gym.spaces.Box(0, 255, (84, 84, 1), np.uint8)
+    action_space, metadata = Pad.action_space, Pad.metadata
+    get_action_meanings, reset, step = Pad.get_action_meanings, Pad.reset, Pad.step
+    broken = False
+
+
+@pytest.mark.parametrize("name", [
+    f"{__name__}:PlainPad", "PlainPad-v0", f"{__name__}:BarePad",
+])
 def test_a_users_environment_need_not_know_of_a_render_mode(name: str) -> None:
     player = open_player(EnvConfig(id=name), 1, demonstrates=True)
     assert player.screen().shape == (84, 84, 3)
