@@ -26,7 +26,9 @@ def remedy_of(error: Exception) -> str:
 
 _PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
-_RTAGENT = f"{Path(__file__).parent}/"
+_OURS = tuple(
+    f"{Path(__file__).parents[1] / name}/" for name in ("rtagent", "service", "benchmarks")
+)
 
 
 def place_of(error: BaseException) -> str:
@@ -39,6 +41,6 @@ def place_of(error: BaseException) -> str:
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         installed = file.startswith(_PACKAGES)
-        if not file.startswith(("<", _RTAGENT)) and (installed or not file.startswith(_PYTHON)):
+        if not file.startswith(("<", *_OURS)) and (installed or not file.startswith(_PYTHON)):
             places[installed] = f" ({file}:{line})"
     return places[False] or (places[True] if not str(error) else "")

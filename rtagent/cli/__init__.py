@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
-from rtagent.errors import LIMITS, UserError
+from rtagent.errors import LIMITS, UserError, place_of
 from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
@@ -140,20 +140,30 @@ def main(argv: list[str] | None = None) -> int:
         if error.filename is not None:
             return _refuse(f"{_text(error.filename)}: {error.strerror}")
         if error.errno != errno.ENOSPC:
-            raise
+            return _told(error)
         _discard_stdout()
         return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
         if str(error) == NO_THREAD:
             return _refuse(f"{error}: {LIMITS}")
         if str(error) != NO_HOME:
-            raise
+            return _told(error)
         return _refuse("a path begins with ~, and there is no such home directory")
+    except Exception as error:
+        return _told(error)
 
 
 def _discard_stdout() -> None:
     """Let the interpreter, which flushes stdout once more when it ends, find a file to write to."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _told(error: Exception) -> int:
+    """Tell what the user's own code has raised; an error of rtagent itself keeps its calls."""
+    place = place_of(error)
+    if not place:
+        raise error
+    return _refuse(f"{type(error).__name__}: {error}{place}")
 
 
 def _refuse(why: str) -> int:

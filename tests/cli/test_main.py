@@ -93,9 +93,23 @@ def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_defect_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    _command(monkeypatch, ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
+    module = SimpleNamespace(add_arguments=lambda parser: None, run=len)
+    monkeypatch.setitem(sys.modules, "rtagent.cli.rom", module)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
         run("rom")
+
+
+@pytest.mark.parametrize("failure", [
+    ZeroDivisionError("no\nlines"), RuntimeError("no lines"), OSError("no lines"),
+])
+def test_what_code_of_the_user_raises_is_one_line_with_its_place(
+    run: Run, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    _command(monkeypatch, failure)
+    code, out, told = run("rom")
+    assert (code, out) == (2, "")
+    assert told.startswith(f"rtagent: {type(failure).__name__}: no lines ({__file__}:")
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["serve", "plan", "doctor"])
