@@ -121,15 +121,13 @@ def _reason(problem: Mapping[str, Any]) -> str:
         return f"expected {_FORMS[field]}"
     if kind == "model_type":
         return f"expected a section with keys, [{field}]"
-    if kind.startswith("bool_"):
-        return "must be true or false"
     return plain(problem["msg"])
 
 
 def plain(message: str) -> str:
     """A message of pydantic in this project's words: what a value must be."""
     message = message.replace("Input should", "must").removeprefix("Value error, ")
-    return message.partition(", unable to parse")[0]
+    return message.partition(", unable to ")[0].replace("be a valid boolean", "be true or false")
 
 
 def all_keys() -> list[str]:

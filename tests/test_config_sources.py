@@ -12,7 +12,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, plain
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
 from tests.conftest import refusal
@@ -212,6 +212,12 @@ def test_all_that_a_setting_takes_is_named() -> None:
 @pytest.mark.parametrize("name", ["learning.paused", "run.resume"])
 def test_a_switch_is_true_or_false(name: str) -> None:
     assert refusal(f"{name}=maybe") == f"{name} = 'maybe': must be true or false"
+
+
+def test_the_service_says_the_same_of_a_switch() -> None:
+    """It has a model of its own, and these are the messages of pydantic."""
+    for message in ("valid boolean", "valid boolean, unable to interpret input"):
+        assert plain(f"Input should be a {message}") == "must be true or false"
 
 
 def test_further_problems_are_counted() -> None:
