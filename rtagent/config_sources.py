@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import sys
+import sysconfig
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -201,8 +201,11 @@ def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
 def _or_installed(path: Path) -> Path:
     """The file, or the installed one for a path `examples/NAME` that does not exist."""
     if path.parent == Path("examples") and not path.exists():
-        installed = Path(sys.prefix, "share", "rtagent", path)
-        return installed if installed.exists() else path
+        # The system's own Python and `pip install --user` have other folders than its prefix.
+        for scheme in (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")):
+            installed = Path(sysconfig.get_path("data", scheme), "share", "rtagent", path)
+            if installed.exists():
+                return installed
     return path
 
 

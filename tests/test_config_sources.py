@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -122,6 +123,21 @@ def test_a_second_line_is_no_value_of_its_own(more: str) -> None:
     text = f"3\n{more}"
     assert refusal(f"run.seed={text}").startswith(f"run.seed = {text!r}: ")
     assert load_config(None, ["env.kwargs.x=[1,\n2]"], {}).env.kwargs == {"x": [1, 2]}
+
+
+@pytest.mark.parametrize("scheme", [
+    sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"),
+])
+def test_an_example_is_found_wherever_pip_has_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    file = tmp_path / scheme / "share" / "rtagent" / "examples" / "own.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("run.seed = 7")
+    monkeypatch.setattr(sysconfig, "get_path", lambda kind, given: str(tmp_path / given))
+    assert load_config("examples/own.toml", (), {}).run.seed == 7
+    with pytest.raises(UserError, match=r"^cannot read the configuration examples/none\.toml: "):
+        load_config("examples/none.toml", (), {})
 
 
 def test_a_key_inside_kwargs() -> None:
