@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -42,10 +43,23 @@ Precision = Literal["float32", "bfloat16", "float16"]
 LEARNING_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
-Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
 LearnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
+
+
+def _with_a_port(text: str) -> str:
+    """The host; raises ValueError if its port is none."""
+    port = text.rpartition("]")[2].partition(":")[2]
+    if port and not 1 <= int(port) <= 65_535:
+        raise ValueError("the port must be 1 to 65535")
+    return text
+
+
+Host = Annotated[
+    str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$"),
+    AfterValidator(_with_a_port),
+]
 
 
 def _names_a_path(value: Any) -> Any:

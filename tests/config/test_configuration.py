@@ -168,6 +168,15 @@ def test_what_is_an_address_of_a_cluster(address: str) -> None:
     assert load_config(None, [f"cluster.address={address}"], {}).cluster.address == address
 
 
+def test_a_port_that_there_is_not_is_refused() -> None:
+    for port in (0, 65_536, 99_999):
+        told = refusal(f'service.allowed_hosts=["hub", "hub:{port}"]')
+        assert told == f"service.allowed_hosts = 'hub:{port}': the port must be 1 to 65535"
+    hosts = ["hub", "hub:1", "[::1]", "[::1]:65535"]
+    given = load_config({"service": {"allowed_hosts": hosts}}, environ={})
+    assert given.service.allowed_hosts == hosts
+
+
 def test_the_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Config().inference.processes = 3  # type: ignore[misc]
