@@ -13,6 +13,8 @@ from rtagent.config import Config
 from rtagent.config_sources import quoted
 from rtagent.errors import UserError
 
+LEAST_COLUMNS = 80
+"""Of a terminal in which no key of the schema is broken."""
 FORMATS = ("table", "json", "markdown")
 
 
@@ -76,8 +78,10 @@ def _show_schema(form: str) -> None:
         table = plain_table("key", "values", "default", "meaning", rows=(
             (f"{section}.{name}", *rest) for section, name, *rest in keys()
         ))
-        table.columns[0].no_wrap = True
-        stdout().print(table)
+        console = stdout()
+        # Else nothing would be left for the other columns.
+        table.columns[0].no_wrap = console.width >= LEAST_COLUMNS
+        console.print(table)
 
 
 def markdown_lines() -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from rtagent.cli import config as config_command
 from rtagent.cli.config import keys
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -62,6 +65,20 @@ def test_the_schema_is_a_table_of_every_key(run: Run) -> None:
     lines = run("config", "schema").out.splitlines()
     assert lines[0].split() == ["key", "values", "default", "meaning"]
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == all_keys()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_terminal_shows_all_of_the_schema(
+    run: Run, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    monkeypatch.setattr(config_command, "stdout", lambda: console)
+    assert run("config", "schema").code == 0
+    assert isinstance(console.file, io.StringIO)
+    heading, first, *_ = console.file.getvalue().splitlines()
+    assert heading.split() == ["key", "values", "default", "meaning"]
+    key, values, default, meaning, *_ = first.split()
+    assert (key, values, default[:4], meaning) == ("env.id", "text", '"rta', "A")
 
 
 def test_the_schema_as_markdown(run: Run) -> None:
