@@ -42,7 +42,8 @@ class FlatNetwork:
                 piece.zero_()
             else:
                 filled.append(piece)
-                gradients.append(parameter.grad)
+                # Those of an embedding may be sparse.
+                gradients.append(parameter.grad.to_dense())
         if filled:
             # In one call: most pieces are so small that each call would cost more than the copy.
             torch._foreach_copy_(filled, gradients)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,26 @@ def test_averages_of_a_normalisation_travel_with_the_weights() -> None:
     mine, theirs = first.algorithm.network[1], second.algorithm.network[1]  # type: ignore[index]
     assert torch.equal(mine.running_mean, theirs.running_mean)
     assert mine.running_mean.abs().sum() > 0
+
+
+def test_an_embedding_learns_the_same_with_sparse_gradients() -> None:
+    class Looked(torch.nn.Module):
+        def __init__(self, *, sparse: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.table = torch.nn.Embedding(5, 8, sparse=sparse)
+            self.last = torch.nn.Linear(8, 4)
+
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            rows = observations[:, 0].abs().long().clamp(max=4)
+            return self.last(self.table(rows))  # type: ignore[no-any-return]
+
+    (dense,), (sparse,) = (make(1, partial(Looked, sparse=sparse)) for sparse in (False, True))
+    for step in range(3):
+        turn(dense, step)
+        turn(sparse, step)
+    np.testing.assert_array_equal(dense.state.current.weights, sparse.state.current.weights)
+    assert np.abs(sparse.state.current.mean[:40]).max() > 0.0
 
 
 def test_a_frozen_layer_stays_as_it_is() -> None:
