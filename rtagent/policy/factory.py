@@ -32,6 +32,13 @@ def from_factory(
         raise UserError(
             f"policy.factory = {path!r} returned {type(module).__name__}, not a torch.nn.Module"
         )
+    complex_ones = [name for name, each in module.state_dict().items() if each.is_complex()]
+    if complex_ones:
+        raise UserError(
+            f"policy.factory = {path!r}: {complex_ones[0]} is complex, and weights are kept as "
+            "real numbers; let the module hold both parts, and join them in forward: "
+            "torch.view_as_complex"
+        )
     return module
 
 

@@ -140,6 +140,9 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         not_a_module=lambda *_: 3,
         wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
         fails_forward=lambda *_: nn.Linear(77, 6),
+        complex=lambda *_: nn.Sequential(
+            nn.Flatten(), nn.Linear(5, 6), nn.Linear(6, 6, dtype=torch.complex64)
+        ),
         half=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 6)).half(),
         frozen=lambda *_: nn.Sequential(
             nn.Flatten(), nn.BatchNorm1d(5).eval(), nn.Linear(5, 6), nn.Dropout()
@@ -187,6 +190,7 @@ def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
         ("user_policies:not_a_module", "returned int"),
         ("user_policies:wrong_shape", r"\(2, 4\).*\(2, 6\)"),
         ("user_policies:fails_forward", "the module fails on"),
+        ("user_policies:complex", "2.weight is complex, and weights are kept as real numbers"),
     ],
 )
 def test_bad_factories_are_one_clear_line(factory: str, said: str) -> None:
