@@ -107,10 +107,7 @@ def restore_replay(
 
 def priority_rule(learning: LearningConfig) -> str:
     """What decides which frames have a priority, and how large it is."""
-    return (
-        f"learning.transitions = {learning.transitions} and "
-        f"learning.priority_exponent = {learning.priority_exponent:g}"
-    )
+    return f"{learning.transitions} {learning.priority_exponent:g}"
 
 
 def load_demonstrations(

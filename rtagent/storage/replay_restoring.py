@@ -34,7 +34,8 @@ class RestoreReport:
         oldest: the oldest tick restored; newest + 1 if there is none.
         newest: the newest tick saved: the world goes on behind it, whatever was restored.
         problem: why something that was saved is left out. If None, nothing is.
-        priorities: of the ticks oldest..newest, (ticks,). If None, they are not known.
+        priorities: of the ticks oldest..newest, (ticks,). If None, they are not known, or were by
+            another rule.
     """
 
     oldest: int
@@ -86,7 +87,7 @@ def restore(
     if manifest.priorities is not None:
         try:
             values = _priorities(folder, manifest, manifest.priorities, signature, rule)
-            values = values[oldest - manifest.oldest :]
+            values = None if values is None else values[oldest - manifest.oldest :]
         except Corrupt as error:
             problem = problem or f"{manifest.priorities.file}: {error}; priorities are left out"
     return RestoreReport(oldest, manifest.newest, problem, values)
@@ -94,13 +95,14 @@ def restore(
 
 def _priorities(
     folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature, rule: str
-) -> Doubles:
-    """The priorities of all ticks that were saved."""
+) -> Doubles | None:
+    """The priorities of all ticks that were saved; None if they are by another rule."""
     about = header(signature, manifest.oldest, manifest.newest + 1, rule)
     reader = Reader(folder / chunk.file, None, chunk.bytes)
     if reader.about != about:
-        theirs = reader.about.get("row")
-        raise Corrupt(f"of {theirs}, not {rule}" if theirs else "of something else")
+        if reader.about == {**about, "row": reader.about.get("row")}:
+            return None
+        raise Corrupt("of another format, or of something else")
     values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
     if not (np.isfinite(values) & (values >= 0.0)).all():
         raise Corrupt("a priority is negative or not finite")

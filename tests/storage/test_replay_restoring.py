@@ -159,12 +159,9 @@ def test_priorities_by_another_rule_are_left_out(tmp_path: Path) -> None:
     _, report = load(tmp_path, rule=theirs)
     assert report.problem is None
     assert report.priorities is not None
-    _, report = load(tmp_path, rule=ours)
-    assert report.ticks == 20
-    assert report.priorities is None
-    assert f"of {theirs}, not {ours}; priorities are left out" in (report.problem or "")
-    _, report = load(tmp_path)
-    assert report.priorities is None
+    for other in (ours, ""):
+        _, report = load(tmp_path, rule=other)
+        assert (report.ticks, report.priorities, report.problem) == (20, None, None)
 
 
 def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
@@ -177,6 +174,17 @@ def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(replay_files.Corrupt, match="something else"):
             replay_files.Reader(path, {}, len(content))
+
+
+def test_the_file_of_other_priorities_is_a_damage(tmp_path: Path) -> None:
+    Rings().write(20).save(tmp_path, priorities=priorities)
+    (ours,) = tmp_path.glob("priorities*")
+    Rings().write(15).save(tmp_path / "other", priorities=lambda first, stop: np.ones(20))
+    (theirs,) = (tmp_path / "other").glob("priorities*")
+    ours.write_bytes(theirs.read_bytes())
+    _, report = load(tmp_path)
+    assert report.priorities is None
+    assert ours.name in (report.problem or "")
 
 
 def test_corrupt_priorities_are_left_out(tmp_path: Path) -> None:
