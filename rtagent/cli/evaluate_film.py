@@ -25,6 +25,7 @@ class Film:
     def __init__(self, path: Path, rate_hz: float) -> None:
         self._path, self._rate_hz = path, rate_hz
         self._writer: Any = None
+        self._size = (0, 0)
 
     def __enter__(self) -> Film:
         return self
@@ -51,15 +52,24 @@ class Film:
                 "--video: this environment shows nothing; "
                 "try --set env.kwargs.render_mode=rgb_array"
             )
+        channels = picture.shape[2:]
+        if picture.ndim < 2 or 0 in picture.shape or channels not in ((), (1,), (3,), (4,)):
+            raise UserError(
+                f"--video: this environment renders an array of shape {picture.shape}, no picture"
+            )
         times = max(1, -(-LEAST_SIDE // min(picture.shape[:2])))
-        large = np.repeat(np.repeat(picture, times, axis=0), times, axis=1)
-        code = cv2.COLOR_GRAY2BGR if large.ndim == 2 else cv2.COLOR_RGB2BGR
+        large: Any = np.repeat(np.repeat(picture, times, axis=0), times, axis=1)
         if self._writer is None:
             height, width = large.shape[:2]
+            self._size = width, height
             kind = cv2.VideoWriter.fourcc(*"mp4v")
             # A unit of time of MPEG-4 is 1/65535 s or longer: 66.667 Hz would need 1/66667 s.
             rate = float(f"{self._rate_hz:.4g}")
-            self._writer = cv2.VideoWriter(str(self._path), kind, rate, (width, height))
+            self._writer = cv2.VideoWriter(str(self._path), kind, rate, self._size)
             if not self._writer.isOpened():
                 raise UserError(f"--video {self._path}: cannot be written")
+        if large.shape[1::-1] != self._size:
+            # The writer would leave it out.
+            large = cv2.resize(large, self._size, interpolation=cv2.INTER_AREA)
+        code = cv2.COLOR_GRAY2BGR if large.ndim == 2 else cv2.COLOR_RGB2BGR
         self._writer.write(cv2.cvtColor(large, code))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rtagent.cli.evaluate_film import Film
+from rtagent.errors import UserError
 
 
 @pytest.mark.parametrize("rate_hz", [0.5, 59.7275, 1000 / 15, 1000.0])
@@ -16,3 +17,18 @@ def test_a_film_has_a_picture_for_each_tick_at_any_rate(tmp_path: Path, rate_hz:
     file = cv2.VideoCapture(str(path))
     assert file.get(cv2.CAP_PROP_FPS) == pytest.approx(rate_hz, rel=1e-3)
     assert [file.read()[0] for _ in range(4)] == [True, True, True, False]
+
+
+def test_pictures_that_change_their_size_are_all_in_the_film(tmp_path: Path) -> None:
+    path = tmp_path / "play.mp4"
+    with Film(path, 20.0) as film:
+        for shape in ((336, 400, 3), (350, 350, 3), (20, 30), (20, 30, 1)):
+            film(np.zeros(shape, np.uint8))
+    file = cv2.VideoCapture(str(path))
+    assert [file.read()[0] for _ in range(5)] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("shape", [(0, 9, 3), (3, 40, 40), (9,), (2, 9, 9, 3)])
+def test_what_is_no_picture_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with Film(tmp_path / "play.mp4", 20.0) as film, pytest.raises(UserError, match="no picture"):
+        film(np.zeros(shape, np.uint8))
