@@ -52,11 +52,6 @@ class Film:
                 "--video: this environment shows nothing; "
                 "try --set env.kwargs.render_mode=rgb_array"
             )
-        channels = picture.shape[2:]
-        if picture.ndim < 2 or 0 in picture.shape or channels not in ((), (1,), (3,), (4,)):
-            raise UserError(
-                f"--video: this environment renders an array of shape {picture.shape}, no picture"
-            )
         times = max(1, -(-LEAST_SIDE // min(picture.shape[:2])))
         large: Any = np.repeat(np.repeat(picture, times, axis=0), times, axis=1)
         if self._writer is None:

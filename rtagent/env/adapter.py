@@ -39,6 +39,8 @@ MOST_REWARD = float(np.finfo(np.float32).max)
 """The ledger keeps rewards as float32."""
 OF_RESET = ("observation", "info")
 OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
+PICTURE_CHANNELS = ((), (1,), (3,), (4,))
+"""Shapes of a pixel of a rendered picture."""
 RESETS = 3
 """Resets tried in a row while an environment's first observation is not finite."""
 
@@ -224,12 +226,18 @@ class Adapter:
         """The environment's picture now: what it renders, else its newest frame, else None.
 
         Returns:
-            uint8, (height, width, 3) RGB or (height, width) grey.
+            uint8, (height, width) grey, or (height, width, channels): grey, RGB or RGBA.
+
+        Raises:
+            EnvironmentFault: what it renders is no picture.
         """
         shown: Any = self._env.render() if self._env.render_mode == "rgb_array" else None
-        if shown is not None:
-            return np.asarray(shown, np.uint8)
-        return self._frame if self.screen else None
+        if shown is None:
+            return self._frame if self.screen else None
+        picture = np.asarray(shown, np.uint8)
+        if picture.ndim < 2 or not picture.size or picture.shape[2:] not in PICTURE_CHANNELS:
+            raise EnvironmentFault(f"an array of shape {picture.shape} is no picture")
+        return picture
 
     def keep_time(self) -> None:
         """Tell an environment with a clock of its own that this program decides when it steps.

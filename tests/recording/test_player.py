@@ -225,6 +225,12 @@ def test_a_users_picture_is_shown_in_colours(picture: Any, seen: tuple[int, ...]
         Session(Recorder(player, "x", None, None), VirtualClock()).picture()
 
 
+@pytest.mark.parametrize("shape", [(0, 9, 3), (3, 40, 40), (9,), (2, 9, 9, 3)])
+def test_what_a_user_renders_may_be_no_picture(shape: tuple[int, ...]) -> None:
+    with pad(picture=np.zeros(shape)) as player, pytest.raises(UserError, match="is no picture"):
+        player.screen()
+
+
 def test_a_user_may_tell_and_show_nothing() -> None:
     with pad() as player:
         player.step(1)
