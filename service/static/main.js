@@ -38,6 +38,8 @@ let chartsAreOld = false;
 let run = null;
 let lost = false;
 let unauthorized = false;
+// How often in a row the daemon has told its state since the connection was lost.
+let answers = 0;
 
 function drawAll() {
   drawCharts(history, markers);
@@ -48,17 +50,32 @@ function drawAll() {
 
 // Connection
 
+// A daemon that is just back answers questions for a moment before it sends figures again.
+const SURELY_REFUSED = 3;
+
+// What is said of a lost connection, and why the daemon's health is not known.
+function whyLost() {
+  if (unauthorized) {
+    return ["You are not logged in any more: reload this page, and it says what to do.",
+      "The session has ended"];
+  }
+  if (answers > SURELY_REFUSED) {
+    return ["Connection lost: the daemon answers, but sends no figures; too many pages may be open. "
+      + "Trying again …", "The daemon answers, but sends no figures"];
+  }
+  return ["Connection lost: these figures are old. Trying again …", "The daemon does not answer"];
+}
+
 function showLost() {
   lost = true;
   document.body.classList.add("lost");
   $("#connection").hidden = false;
-  put($("#connection"), unauthorized
-    ? "You are not logged in any more: reload this page, and it says what to do."
-    : "Connection lost: these figures are old. Trying again …");
+  const [said, why] = whyLost();
+  put($("#connection"), said);
   put($("#state"), "connection lost");
   $("#state").dataset.state = "lost";
   document.title = "connection lost · rtagent";
-  showNoVerdicts();
+  showNoVerdicts(why);
   loseTimeline();
   leaveSocket();
 }
@@ -112,8 +129,12 @@ function startOver(id) {
 }
 
 async function fetchStatus() {
-  const { status, body } = await ask("/v1/status");
+  const { status, body } = await ask("/v1/status").catch((error) => {
+    answers = 0;
+    throw error;
+  });
   unauthorized = status === 401;
+  answers = lost && status === 200 ? answers + 1 : 0;
   if (status !== 200 || lost) return;
   if (body.run_id !== run) startOver(body.run_id);
   put($("#state"), shown(body.state, "text"));

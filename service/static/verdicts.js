@@ -19,9 +19,9 @@ export function showVerdict(name, { level, headline, detail }) {
 }
 
 // Old answers must not look like present ones.
-export function showNoVerdicts() {
+export function showNoVerdicts(why) {
   for (const name of ["acting", "lateness", "learning"]) {
     showVerdict(name, { level: "none", headline: "Not known", detail: "The connection is lost" });
   }
-  showVerdict("health", { level: "bad", headline: "Connection lost", detail: "The daemon does not answer" });
+  showVerdict("health", { level: "bad", headline: "Connection lost", detail: why });
 }

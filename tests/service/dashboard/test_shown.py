@@ -354,6 +354,26 @@ def test_lost_connection_is_announced_and_mended(page: Any, running: RunningServ
     expect_text(verdict(page, "health"), "^Nothing is broken$")
 
 
+def test_a_daemon_that_answers_but_sends_no_figures_is_not_called_silent(
+    blank: Any, running: RunningService
+) -> None:
+    """As when every place for streams is taken."""
+    detail = blank.locator("#verdict-health .detail")
+
+    def says(what: str) -> bool:
+        blank.clock.fast_forward(1_000)
+        return what in detail.inner_text()
+
+    blank.route("**/v1/stats/stream*", lambda route: route.fulfill(status=503))
+    blank.clock.install()
+    blank.goto(running.login_url())
+    assert eventually(partial(says, "The daemon does not answer"))
+    assert eventually(partial(says, "The daemon answers, but sends no figures"))
+    expect_text(blank.get_by_role("alert"), "too many pages may be open")
+    blank.route("**/v1/status", lambda route: route.abort())
+    assert eventually(partial(says, "The daemon does not answer"))
+
+
 def test_a_stream_that_is_never_answered_is_asked_for_again(
     blank: Any, running: RunningService
 ) -> None:
