@@ -18,6 +18,9 @@ UNSETTLED = 4
 class RecentRows:
     """Reads a ledger's newest rows, from the run's first tick on: times of older rows are not
     those of this run's clock.
+
+    Attributes:
+        whole_since_ns: rows of ticks before that time have been overwritten unread; 0 if none have.
     """
 
     def __init__(self, ledger: Ledger, first_tick: int) -> None:
@@ -26,9 +29,10 @@ class RecentRows:
         self._settled = ledger.read(0, 0)
         # From this time on no settled row is missing.
         self._since_ns = 0
+        self.whole_since_ns = 0
 
     def since(self, since_ns: int, most: int) -> Rows:
-        """The whole rows of ticks at `since_ns` or later, in order.
+        """The whole rows of ticks at `since_ns` or later, in order, as far as none is missing.
 
         Args:
             since_ns: on the workers' clock. Rows are read anew if it is earlier than before.
@@ -36,10 +40,16 @@ class RecentRows:
         """
         newest = self._ledger.newest
         kept = self._settled if since_ns >= self._since_ns else self._settled[:0]
-        first = max(newest - most, self._ledger.oldest, self._first_tick)
-        if len(kept):
-            first = max(first, int(kept["tick"][-1]) + 1)
-        rows = from_time(np.concatenate([kept, self._ledger.read(first, newest + 1)]), since_ns)
+        first = max(newest - most, self._first_tick)
+        if len(kept) and kept["tick"][-1] + 1 >= first:
+            first = int(kept["tick"][-1]) + 1
+        else:
+            kept, self.whole_since_ns = kept[:0], 0
+        there = max(first, self._ledger.oldest)
+        found = self._ledger.read(there, newest + 1)
+        if there > first and len(found):
+            kept, self.whole_since_ns = kept[:0], int(found["time_ns"][0])
+        rows = from_time(np.concatenate([kept, found]), since_ns)
         settled = np.searchsorted(rows["tick"], newest - UNSETTLED, side="right")
         self._settled, self._since_ns = rows[:settled], since_ns
         return rows

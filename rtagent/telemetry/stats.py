@@ -2,8 +2,9 @@
 
 What happened in the world in the last minute is counted from the tick ledger and the action slots;
 the counters of the run are those of the environment process, which alone executes. Percentiles and
-means cover the last 60 seconds, or the time since the inference settings changed, if that is less:
-`clock.window_s` says how long. A figure that is not known is None, never 0.
+means cover the last 60 seconds, or the time since the inference settings changed, or since the
+oldest tick that has not been overwritten unread, whichever is less: `clock.window_s` says how long.
+A figure that is not known is None, never 0.
 """
 
 from __future__ import annotations
@@ -82,10 +83,13 @@ class StatsReader:
         now = self._clock.now()
         changed = self._world.control.desired.inference_since
         # Just started, a machine has a clock of less than a minute.
-        window_s = min(WINDOW_S, now - changed) if changed else WINDOW_S
-        since = now - window_s
         minute = self.rows_since(now - WINDOW_S)
+        known_since = self._recent.whole_since_ns / NANO
+        window_s = min([WINDOW_S, *(now - since for since in (changed, known_since) if since)])
+        since = now - window_s
         rows = from_time(minute, since * NANO)
+        if known_since > now - WINDOW_S:
+            minute = minute[:0]
         status = self._world.status.read()
         registered = self._registered(status, round((now - WINDOW_S) * NANO))
         link = self._world.cluster

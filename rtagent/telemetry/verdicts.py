@@ -269,10 +269,10 @@ def _covered_s(stats: Stats) -> float:
 
 
 def _window(stats: Stats) -> str:
-    """The time that the figures cover, which begins anew when settings change."""
+    """The time that the figures cover; it begins anew, for one, when settings change."""
     seconds, uptime = stats.clock.window_s, stats.clock.uptime_s
     if seconds is not None and seconds < WINDOW_S:
-        return f"in the {seconds:.0f} s since the settings changed"
+        return f"in the last {seconds:.0f} s"
     if uptime is not None and uptime < WINDOW_S:
         return f"in the {uptime:.0f} s since the start"
     return "in the last minute"

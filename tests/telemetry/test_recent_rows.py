@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from rtagent.memory.ledger import TRUNCATED, Ledger, Rows
+from rtagent.memory.ring import GUARD_TICKS
 from rtagent.telemetry.recent_rows import UNSETTLED, RecentRows, from_time
-from tests.telemetry.counted_run import AGENT, CAPACITY, PERIOD_NS, START_NS, Run
+from tests.telemetry.counted_run import AGENT, PERIOD_NS, START_NS, Run
 
 MOST = 100
+SHORT = 2048
 
 
 def tick(run: Run, first: int, stop: int) -> None:
@@ -75,13 +77,41 @@ def test_every_row_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert read == [60, 6 + UNSETTLED]
 
 
-def test_rows_that_the_ledger_has_overwritten_are_kept(run: Run) -> None:
-    recent = RecentRows(run.ledger, 0)
+def test_rows_that_the_ledger_has_overwritten_are_kept() -> None:
+    run = Run(replay={"capacity": SHORT})
+    recent, shown = RecentRows(run.ledger, 0), SHORT - GUARD_TICKS
     tick(run, 0, 40)
-    recent.since(0, MOST)
-    tick(run, CAPACITY, CAPACITY + 10)
-    kept = recent.since(0, MOST)["tick"].tolist()
-    assert kept == [*range(40 - UNSETTLED), *range(CAPACITY, CAPACITY + 10)]
+    recent.since(0, SHORT)
+    tick(run, 40, shown + 20)
+    assert run.ledger.oldest == 20
+    rows = recent.since(0, SHORT)
+    assert rows["tick"].tolist() == list(range(shown + 20))
+    assert recent.whole_since_ns == 0
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_rows_before_one_that_was_overwritten_unread_are_left_out(read_before: bool) -> None:
+    run = Run(replay={"capacity": SHORT})
+    recent, shown = RecentRows(run.ledger, 0), SHORT - GUARD_TICKS
+    tick(run, 0, 10)
+    if read_before:
+        recent.since(0, 10 * SHORT)
+    tick(run, 10, shown + 20)
+    for _ in range(2):
+        rows = recent.since(0, 10 * SHORT)
+        assert rows["tick"].tolist() == list(range(20, shown + 20))
+        assert recent.whole_since_ns == since_ns(20)
+
+
+def test_a_row_that_a_killed_process_has_left_torn_makes_none_before_it_unknown(run: Run) -> None:
+    recent = RecentRows(run.ledger, 0)
+    tick(run, 0, 6)
+    tick(run, 7, 6 + UNSETTLED)
+    for number in range(6 + UNSETTLED, 20):
+        tick(run, number, number + 1)
+        rows = recent.since(0, MOST)
+        assert rows["tick"].tolist() == [each for each in range(number + 1) if each != 6]
+    assert recent.whole_since_ns == 0
 
 
 def test_from_time_takes_the_tick_at_that_time(run: Run) -> None:

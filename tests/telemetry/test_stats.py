@@ -13,9 +13,17 @@ from rtagent.clock import NANO, VirtualClock
 from rtagent.memory.horizon import Horizon, Reservations
 from rtagent.memory.process_metrics import FinishedEpisode, Registration
 from rtagent.memory.weights import WeightsInfo
-from rtagent.telemetry.stats import StatsReader
+from rtagent.telemetry.stats import WINDOW_S, StatsReader
 from tests.desired import with_changes
-from tests.telemetry.counted_run import CAPACITY, PARAMETERS, START_NS, Run
+from tests.telemetry.counted_run import (
+    AGENT,
+    CAPACITY,
+    DEFAULT,
+    PARAMETERS,
+    RATE_HZ,
+    START_NS,
+    Run,
+)
 
 CONTRACT = {
     "clock": "uptime_s ticks rate_hz target_rate_hz drift_ms slips lateness_us.p50 lateness_us.p99 "
@@ -220,6 +228,25 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
     after = run.figures()
     assert after.inference["estimate_ms"] == 10.0
     assert 2.0 <= after.clock["window_s"] < 60.0
+
+
+def test_figures_cover_the_ticks_that_a_short_replay_keeps() -> None:
+    run = Run(replay={"capacity": 2048})
+    run.begin()
+    for tick in range(3000):
+        run.tick(tick, AGENT if tick >= 1500 else DEFAULT, tick - 1)
+    figures, oldest = run.reader.read(), run.ledger.oldest
+    assert figures.clock.window_s == pytest.approx((2999 - oldest) / RATE_HZ)
+    inaction = (1500 - oldest) / (3000 - oldest)
+    assert figures.actions.inaction_fraction_window == pytest.approx(inaction)
+    assert figures.actions.inaction_fraction_60s is None
+    for tick in range(3000, 6000):
+        run.tick(tick, AGENT, tick - 1)
+        if tick % 1000 == 0:
+            run.reader.read()
+    figures = run.reader.read()
+    assert figures.clock.window_s == WINDOW_S
+    assert figures.actions.inaction_fraction_60s == 0.0
 
 
 @pytest.mark.parametrize("now", [0.3, 40.3, 59.9])

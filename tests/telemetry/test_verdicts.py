@@ -273,7 +273,7 @@ def test_the_verdict_on_health() -> None:
 
 def test_verdicts_name_the_time_that_figures_cover() -> None:
     found = acting(stats(clock__window_s=12.3), status())
-    assert "in the 12 s since the settings changed" in found.detail
+    assert "in the last 12 s" in found.detail
     assert "in the last minute" in acting(stats(clock__window_s=60.0), status()).detail
     young = stats(clock__window_s=60.0, clock__uptime_s=9.0)
     assert "in the 9 s since the start" in acting(young, status()).detail

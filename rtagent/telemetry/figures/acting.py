@@ -56,7 +56,8 @@ class Clock:
 
     window_s: Annotated[float, Figure(
         "Seconds that percentiles and means cover: 60, or those since the inference settings "
-        "changed. Inference times are of each process's newest 4,096 inferences at most.",
+        "changed, or those of the ticks that are known: of a short replay the oldest may have been "
+        "overwritten. Inference times are of each process's newest 4,096 inferences at most.",
         60.0, "s", "window_seconds")]
     uptime_s: Annotated[float | None, Figure(
         "Seconds since the first tick was due.", 25.03, "s", "uptime_seconds", names=("up",),
@@ -134,9 +135,10 @@ class Actions:
         names=("Inaction, strict",), none=BEFORE)]
     inaction_fraction_60s: Annotated[float | None, Figure(
         "Share of ticks with the default behaviour, last 60 s.", 0.0795, SHARE,
-        "inaction_60s_ratio", names=("Inaction, last 60 s",), none="no tick in the last 60 s")]
+        "inaction_60s_ratio", names=("Inaction, last 60 s",),
+        none="no tick in the last 60 s, or some of them have been overwritten in a short replay")]
     inaction_fraction_window: Annotated[float | None, Figure(
-        "The same since the inference settings changed, at most the last 60 s.", 0.0795, SHARE,
+        "The same in the last clock.window_s seconds.", 0.0795, SHARE,
         "inaction_window_ratio", none=NO_TICK)]
     overwritten: Annotated[int, counter(
         "Registered actions that no tick used: a newer one replaced them, or they came too late.",
