@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -28,6 +29,7 @@ from tests.docs.commands import (
     experiments,
     measured,
 )
+from tests.installed import require
 
 ALL = list(dict.fromkeys(commands()))
 ASKING = {"status", "set", "events", "login"}
@@ -95,6 +97,7 @@ def in_time(run: Run, arguments: list[str]) -> Outcome:
 @pytest.mark.process
 def test_those_that_need_a_daemon_run_in_their_order(daemon: Path, run: Run) -> None:
     """In one daemon, as in the tutorial."""
+    require(shutil.which("curl"), "curl")
     eventually(lambda: "running" in run("status").out, "the daemon runs")
     for command in ALL:
         program, *rest = command.words
