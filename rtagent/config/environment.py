@@ -18,7 +18,8 @@ class EnvConfig(Section):
     `package.module:name` of a class or function that makes the environment."""
     rate_hz: Annotated[float, Field(ge=1e-6, le=1000.0)] | Literal["auto"] = "auto"
     """Ticks per second of wall-clock time; auto: the environment's own rate (59.7275 for a Game
-    Boy, `metadata['render_fps']` of a Gymnasium environment)."""
+    Boy, 60 divided by the frames of a step for an Atari game, `metadata['render_fps']` of another
+    Gymnasium environment)."""
     default_action: (
         Annotated[str, Field(max_length=256)]
         | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
