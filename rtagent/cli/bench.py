@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--check", action="store_true",
         help="compare the figures that matter, or those of one benchmark, with "
-        f"{RATCHET}; 1: one has fallen by more than its noise, in the median of three runs")
+        f"{RATCHET}; exit code 1: one is worse by more than its noise, in the median of three runs")
     add("--write", action="store_true",
         help="with --check: write what was measured, the medians of three runs, into that file")
     add("name", nargs="?", help="the benchmark to run; default: list them")

@@ -89,7 +89,7 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
     """Measure, compare and print; with `--write`, commit what was measured.
 
     Returns:
-        1 if a figure has fallen by more than its noise, else 0.
+        1 if a figure is worse by more than its noise, else 0.
 
     Raises:
         UserError: there is no record of that benchmark, or nothing to write.
