@@ -129,6 +129,7 @@ def test_beta_of_other_returns_counts_the_distance_to_the_mean(
         (-20.0, [-10.0, -10.0], 0.0),
         (-10.0, [-20.0, -20.0], 1.5),
         (2.0, [-1.0, 1.0], 3.0),
+        (0.0, [1.0, 1.0, 1.0, 1.0, 11.0], 0.25),
     ],
 )
 def test_beta_where_the_printed_ratio_means_nothing(

@@ -116,6 +116,13 @@ def test_window_is_sixty_seconds(run: Run) -> None:
     # 3000 ticks, and the one at the window's edge.
     assert actions["inaction_fraction_60s"] == pytest.approx(1500 / 3000, abs=1e-3)
     assert actions["inaction_fraction"] == 2500 / 4000
+    for ago_s, window_s, inaction in ((75.0, 60.0, 0.5), (40.0, 40.0, 0.25)):
+        since = run.clock.now() - ago_s
+        run.control.write(replace(run.control.desired, inference_since=since))
+        figures = run.figures()
+        assert figures.clock["window_s"] == pytest.approx(window_s)
+        assert figures.actions["inaction_fraction_window"] == pytest.approx(inaction, abs=1e-3)
+        assert figures.actions["inaction_fraction_60s"] == pytest.approx(0.5, abs=1e-3)
     run.clock.advance(61.0)
     figures = run.figures()
     assert figures.actions["inaction_fraction_60s"] is None

@@ -40,8 +40,15 @@ def test_the_p_value_is_corrected_for_continuity() -> None:
     assert rank_sum_p(np.arange(1, 4), np.arange(4, 7)) == pytest.approx(0.08086, abs=1e-5)
 
 
+def test_the_p_value_is_corrected_for_ties() -> None:
+    """As `wilcox.test(c(1, 1, 2, 2, 3), c(2, 3, 3, 4, 4), exact = FALSE)` of R says."""
+    p_value = rank_sum_p(np.array([1, 1, 2, 2, 3]), np.array([2, 3, 3, 4, 4]))
+    assert p_value == pytest.approx(0.0524116, abs=1e-7)
+
+
 def test_equal_values_are_no_trend() -> None:
     assert rank_sum_p(np.ones(10), np.ones(10)) == 1.0
+    assert rank_sum_p(np.arange(10), np.arange(10)) == 1.0
     assert trend(np.ones(60)).direction == "steady"
 
 
@@ -50,13 +57,16 @@ def test_too_few_episodes_have_no_trend() -> None:
     assert trend(np.arange(float(LEAST_EPISODES))).direction == "rising"
 
 
-@pytest.mark.parametrize(("sign", "direction"), [(1.0, "rising"), (-1.0, "falling")])
-def test_a_clear_change_is_found(sign: float, direction: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "direction"), [(1.0, "rising"), (-1.0, "falling"), (1e-3, "rising")]
+)
+def test_a_clear_change_is_found(scale: float, direction: str) -> None:
+    """Of 101 episodes the oldest is left out."""
     rng = np.random.default_rng(0)
-    returns = rng.normal(0.0, 1.0, 100) + sign * np.arange(100) * 0.05
+    returns = scale * (rng.normal(0.0, 1.0, 101) + np.arange(101) * 0.05)
     found = trend(returns)
     assert (found.direction, found.episodes) == (direction, 100)
-    assert found.change == pytest.approx(returns[50:].mean() - returns[:50].mean())
+    assert found.change == pytest.approx(returns[51:].mean() - returns[1:51].mean())
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -15,6 +15,7 @@ from rtagent.telemetry.verdicts import (
     TOO_LATE,
     acting,
     evenness,
+    failure_in,
     health,
     lateness,
     learning,
@@ -89,12 +90,13 @@ def test_a_run_that_goes_well() -> None:
         (IN_TIME, "good", "In time"), (0.015, "watch", "Often late"),
         (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
         (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 99.99 %"),
+        (0.0, "good", "Inaction 0.0 % "), (1e-3, "good", "Inaction 0.1 % "),
     ],
 )
 def test_inaction(inaction: float, level: str, word: str) -> None:
     found = acting(stats(actions__inaction_fraction_window=inaction), status())
     assert found.level == level
-    assert word in found.headline
+    assert word in f"{found.headline}; {found.detail}"
 
 
 def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
@@ -111,8 +113,10 @@ def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
     assert judged(103.0).level == "bad"
     assert judged(None).level == "none"
     # A deadline below a tick means every tick.
-    config["inference"]["action_deadline_ms"] = 20.0
-    assert judged(99.0).level == "bad"
+    config["inference"]["action_deadline_ms"] = 33.0
+    assert judged(20.0).level == "bad"
+    config["inference"]["action_deadline_ms"] = 34.0
+    assert judged(20.0).level == "good"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +156,12 @@ def test_a_slow_world_is_not_a_slow_agent() -> None:
     assert "4.98 of 30 Hz" in found.detail
 
 
-def test_a_late_clock_with_short_steps_is_not_the_worlds_fault() -> None:
-    found = acting(stats(clock__rate_hz=20.0, actions__inaction_fraction_window=0.4), status())
+@pytest.mark.parametrize("clock", [
+    {"clock__rate_hz": 20.0}, {"clock__rate_hz": None, "clock__step_us": {"p50": 200_400.0}},
+])
+def test_a_late_clock_with_short_steps_is_not_the_worlds_fault(clock: dict[str, Any]) -> None:
+    """And of a world whose rate is unknown nothing is said."""
+    found = acting(stats(actions__inaction_fraction_window=0.4, **clock), status())
     assert found.headline.startswith("Too late")
 
 
@@ -271,6 +279,14 @@ def test_the_verdict_on_health() -> None:
     assert health({**status(), "state": "stopping"}).headline == "The daemon is stopping"
 
 
+def test_training_ends_with_a_failed_process_that_it_needs() -> None:
+    failed = {"state": "failed", "last_error": "a\nRuntimeError: no memory"}
+    assert failure_in(status(learner_0=failed)) == "learner 0 has failed: RuntimeError: no memory"
+    assert failure_in(status(service=failed)) is None
+    assert failure_in(status(learner_0={"state": "backoff"})) is None
+    assert failure_in({}) is None
+
+
 def test_verdicts_name_the_time_that_figures_cover() -> None:
     found = acting(stats(clock__window_s=12.3), status())
     assert "in the last 12 s" in found.detail
@@ -295,14 +311,17 @@ def test_evenness(cv: float | None, level: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "level", "headline", "detail"),
+    ("time", "data", "level", "headline", "detail"),
     [
-        (0.27, "good", "On schedule", "data and time are used evenly"),
-        (0.5, "good", "Ahead", "25.0 % more of the data than of the time is used"),
-        (0.1, "watch", "Behind", "15.0 % less of the data than of the time is used"),
-        (None, "none", "No horizon", "none is under way"),
+        (0.25, 0.27, "good", "On schedule", "data and time are used evenly"),
+        (0.25, 0.3, "good", "Ahead", "5.0 % more of the data than of the time is used"),
+        (0.25, 0.1, "watch", "Behind", "15.0 % less of the data than of the time is used"),
+        (0.25, None, "none", "No horizon", "none is under way"),
+        (None, 0.25, "none", "No horizon", "none is under way"),
     ],
 )
-def test_schedule(data: float | None, level: str, headline: str, detail: str) -> None:
-    ratios = {"r3": {"time_ratio": 0.25, "data_ratio": data}}
+def test_schedule(
+    time: float | None, data: float | None, level: str, headline: str, detail: str
+) -> None:
+    ratios = {"r3": {"time_ratio": time, "data_ratio": data}}
     assert schedule(from_json(Stats, ratios)) == Verdict(level, headline, detail)
