@@ -376,8 +376,6 @@ def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered)
     """
     ahead = entries["tick"] + entries["ticks"] - 1 > registered.newest
     may = entries["registered_ns"][ahead | (entries["registered_ns"] > registered.newest_ns)]
-    if not len(may):
-        return 0
     executed = rows["registered_ns"][rows["worker"] == worker]
     return len(may) - int(np.isin(may, executed).sum())
 
@@ -397,7 +395,7 @@ def _disagreement(rows: Rows) -> float | None:
     """
     acted = rows["source"] == Source.AGENT
     ticks, actions = rows["tick"][acted], rows["action"][acted]
-    if not len(ticks) or actions.ndim > 1:
+    if actions.ndim > 1:
         return None
     first_use = rows["observed"][acted] + 1
     at = np.minimum(np.searchsorted(ticks, first_use), len(ticks) - 1)

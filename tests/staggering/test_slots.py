@@ -47,6 +47,12 @@ def test_no_slot_is_used_twice_and_rings_share_them_out() -> None:
     used = sorted(slot_after(plan, position, 4, 10.0, -math.inf) for position in range(4))
     assert used == pytest.approx([10.0, 10.25, 10.5, 10.75])
     assert slot_after(plan, 0, 4, 9.9, 10.0) == pytest.approx(11.0)
+    assert slot_after(plan, 0, 1, 9.9, 10.0) == pytest.approx(11.0)
+
+
+def test_a_process_outside_the_ring_looks_again_after_a_tick() -> None:
+    run = begun(expected_time, 5, settled("expected-time", 0.1))
+    assert run.send(Moment(1.0, 50)) == WaitUntil(pytest.approx(1.0 + TICK))
 
 
 def test_maximum_time_registers_one_t_after_its_slot() -> None:

@@ -149,6 +149,15 @@ def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     assert run.figures().learning["loss"] == 0.25
 
 
+def test_an_evaluation_is_unknown_before_the_first(run: Run) -> None:
+    record = run.metrics.evaluation
+    record.mean_return, record.updates, record.weights_version = 2.5, 400, 7
+    for evaluations, known in ((0, (None, None, None)), (1, (2.5, 400, 7))):
+        record.evaluations = evaluations
+        found = run.figures().learning["evaluation"]
+        assert (found["mean_return"], found["updates"], found["weights_version"]) == known
+
+
 def test_the_rate_of_updates_leaves_out_learners_that_have_left(run: Run) -> None:
     run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     records = run.metrics.learners

@@ -10,6 +10,7 @@ import pytest
 
 from rtagent.clock import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
+from rtagent.memory.policy_states import Beginning
 from rtagent.memory.process_metrics import InferenceRecord, Registration
 from rtagent.telemetry import stats
 from tests.rows import write_row
@@ -63,10 +64,12 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
     assert clock["drift_ms"] == pytest.approx(300.002)
 
 
-def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
+@pytest.mark.parametrize("first_tick", [0, 50])
+def test_uptime_survives_a_restart_of_the_environment(run: Run, first_tick: int) -> None:
+    run.world.first_tick = first_tick
     record = run.metrics.environment
-    # Tick 100 runs 5 s later than the first clock had it.
-    record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
+    # The run's tick 100 runs 5 s later than the first clock had it.
+    record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, first_tick + 100
     record.slipped_ns, record.agent = 5 * NANO, 101
     run.clock.advance(7.5)
     assert run.figures().clock["uptime_s"] == pytest.approx(7.5)
@@ -89,6 +92,17 @@ def test_actions_are_those_of_the_rows(run: Run) -> None:
         "mean": np.mean(delays), "p50": np.percentile(delays, 50),
         "p99": np.percentile(delays, 99), "max": max(delays),
     }
+
+
+@pytest.mark.parametrize(("state_size", "mean"), [(4, 3.0), (0, None)])
+def test_the_lag_of_states_counts_those_that_came_from_one(
+    state_size: int, mean: float | None
+) -> None:
+    run = Run({"state_size": state_size})
+    for tick, lag in enumerate((-1, 0, 2, 4)):
+        beginning = None if lag < 0 else Beginning(lag, np.zeros(state_size, np.float32))
+        write_row(run.ledger, tick, time_ns=START_NS, beginning=beginning)
+    assert run.figures().actions["state_lag"] == mean
 
 
 def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
@@ -137,7 +151,7 @@ def test_overwritten(run: Run) -> None:
         run.deposit(tick, tick * 0.02)
         run.tick(tick, AGENT if tick < 7 else DEFAULT, tick - 3)
     # These two may still be executed.
-    run.deposit(11, 0.2)
+    run.deposit(10, 0.1)
     run.deposit(12, 0.2)
     assert run.figures().actions["overwritten"] == 3
 
@@ -220,7 +234,8 @@ def test_processes_in_step_do_not_act_five_times_as_often_as_one(run: Run) -> No
 def test_inference(run: Run) -> None:
     for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
         record = run.metrics.inference[index]
-        record.inferences, record.weights_version = 2, 40 + index
+        record.inferences, record.takeover_ns = 2, 6000
+        record.weights_version = 41 if index else -1
         record.registrations.append(Registration(START_NS - 61 * NANO, 5 * NANO, 0))
         for time_ms in times_ms:
             record.registrations.append(Registration(START_NS, time_ms * 1_000_000, 0))
@@ -237,6 +252,7 @@ def test_inference(run: Run) -> None:
     assert (first["id"], first["pid"], first["state"], first["restarts"]) == (0, 2, "running", 3)
     assert (second["id"], second["pid"], second["state"]) == (1, None, "backoff")
     assert (second["inferences"], second["weights_version"]) == (2, 41)
+    assert (first["weights_version"], first["takeover_us"]) == (None, 3.0)
     assert (first["latency_ms"]["p50"], first["latency_ms"]["max"]) == (81.0, 82.0)
     # 83 ms of 20 ms ticks are 5, and so are 86 ms.
     assert inference["recommended_processes"] == 5
@@ -272,7 +288,11 @@ def test_recommended_processes(
 ) -> None:
     run = Run(inference={"action_deadline_ms": deadline_ms})
     run.order(algorithm)
-    run.metrics.inference[0].registrations.append(Registration(START_NS, 83_000_000, 0))
+    # A hold-up by the machine is no reason to grow.
+    for latency_s in (100.0, *[0.083] * 199):
+        run.metrics.inference[0].registrations.append(
+            Registration(START_NS, round(latency_s * NANO), 0)
+        )
     run.running(inference=1)
     assert run.figures().inference["recommended_processes"] == processes
 
@@ -303,6 +323,14 @@ def test_later_actions_of_a_chunk_are_no_disagreement(run: Run) -> None:
     assert run.figures().actions["disagreement"] == 0.0
 
 
+def test_of_continuous_actions_disagreement_is_unknown() -> None:
+    run = Run({"action_shape": (2,), "action_dtype": "float32"})
+    run.begin()
+    for tick in range(20):
+        run.tick(tick, AGENT, tick - 2, action=np.zeros(2, np.float32))
+    assert run.figures().actions["disagreement"] is None
+
+
 def test_default_ticks_are_inaction_and_no_disagreement(run: Run) -> None:
     run.begin()
     for tick in range(20):
@@ -321,9 +349,10 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     run.metrics.environment.reward_low, run.metrics.environment.reward_high = -0.5, 2.0
     seen = {"value": 5.0, "kind": "estimate", "unit": "reward"}
     assert run.figures().regret["inaction"] == seen
-    run.world.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
-    declared = {"value": 6.0, "kind": "bound", "unit": "reward"}
-    assert run.figures().regret["inaction"] == declared
+    for least, value in ((-1.0, 6.0), (-0.5, 5.0)):
+        run.world.blueprint = replace(run.blueprint, reward_range=(least, 2.0))
+        declared = {"value": value, "kind": "bound", "unit": "reward"}
+        assert run.figures().regret["inaction"] == declared
     # A declared range that rewards exceed does not count.
     run.world.blueprint = replace(run.blueprint, reward_range=(0.0, 1.0))
     assert run.figures().regret["inaction"] == seen

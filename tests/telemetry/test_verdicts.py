@@ -91,6 +91,7 @@ def test_a_run_that_goes_well() -> None:
         (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
         (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 99.99 %"),
         (0.0, "good", "Inaction 0.0 % "), (1e-3, "good", "Inaction 0.1 % "),
+        (1e-3, "good", "acting on 99.9 %"),
     ],
 )
 def test_inaction(inaction: float, level: str, word: str) -> None:
@@ -110,7 +111,9 @@ def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
     assert (judged(99.0).level, judged(99.0).headline) == (
         "good", "In time: an action every 99.0 ms"
     )
-    assert judged(103.0).level == "bad"
+    assert (judged(103.0).level, judged(103.0).headline) == (
+        "bad", "Too late: an action every 103.0 ms"
+    )
     assert judged(None).level == "none"
     # A deadline below a tick means every tick.
     config["inference"]["action_deadline_ms"] = 33.0
@@ -154,13 +157,18 @@ def test_a_slow_world_is_not_a_slow_agent() -> None:
     assert (found.level, found.headline) == ("bad", "The world is too slow")
     assert "step takes 200 ms of a 33.3 ms tick" in found.detail
     assert "4.98 of 30 Hz" in found.detail
+    for step_us, takes in ((31_000.0, "31 ms"), (1_200_400.0, "1200 ms")):
+        slow = stats(clock__rate_hz=28.0, clock__step_us={"p50": step_us})
+        assert f"step takes {takes} of" in acting(slow, status()).detail
 
 
 @pytest.mark.parametrize("clock", [
-    {"clock__rate_hz": 20.0}, {"clock__rate_hz": None, "clock__step_us": {"p50": 200_400.0}},
+    {"clock__rate_hz": 20.0}, {"clock__rate_hz": 20.0, "clock__step_us": {}},
+    {"clock__step_us": {"p50": 33_000.0}},
+    {"clock__rate_hz": None, "clock__step_us": {"p50": 200_400.0}},
+    {"clock__target_rate_hz": None, "clock__step_us": {"p50": 200_400.0}},
 ])
-def test_a_late_clock_with_short_steps_is_not_the_worlds_fault(clock: dict[str, Any]) -> None:
-    """And of a world whose rate is unknown nothing is said."""
+def test_only_long_steps_at_a_low_rate_are_the_worlds_fault(clock: dict[str, Any]) -> None:
     found = acting(stats(actions__inaction_fraction_window=0.4, **clock), status())
     assert found.headline.startswith("Too late")
 
@@ -228,9 +236,11 @@ def test_before_the_first_update_the_verdict_says_what_a_learner_needs() -> None
 
 
 def test_the_verdict_says_if_there_may_never_be_anything_to_learn_from() -> None:
-    found = learning(stats(learning__updates=0, episodes__mean_length_100=1.0))
+    found = learning(stats(learning__updates=0, episodes__mean_length_100=2.0))
     assert (found.level, found.headline) == ("watch", "Not learning yet")
-    assert "episodes of 1.0 ticks are over before" in found.detail
+    assert "episodes of 2.0 ticks are over before" in found.detail
+    for unknown in ({"episodes__mean_length_100": None}, {"actions__delay_ticks": {}}):
+        assert learning(stats(learning__updates=0, **unknown)).level == "none"
     found = learning(stats(learning__updates=0, clock__ticks=5000))
     assert (found.level, found.headline) == ("watch", "Not learning yet")
     assert "may take more than its 5000 ticks" in found.detail
@@ -274,7 +284,17 @@ def test_the_verdict_on_health() -> None:
     assert health(again) == Verdict(
         "watch", "1 process is restarting", "inference 1; 2 restarts so far"
     )
-    assert health(status(inference_1={"state": "starting"})).headline == "1 process is starting"
+    both = health(status(learner_0={"state": "failed"}, inference_1={"state": "failed"}))
+    assert both.headline == "learner 0 and inference 1 have failed"
+    assert both.detail == "it gave no reason"
+    starting = {"state": "starting"}
+    assert health(status(inference_1=starting)).headline == "1 process is starting"
+    two = status(inference_0=starting, inference_1=starting)
+    assert health(two).headline == "2 processes are starting"
+    three = status(inference_0=starting, inference_1=starting, learner_0=starting)
+    assert health(three).detail == "3 processes; no restarts"
+    alone = {"roles": [{"name": "service", "state": "running", "restarts": 1}]}
+    assert health(alone).detail == "1 process runs; 1 restart so far"
     assert health({}).level == "none"
     assert health({**status(), "state": "stopping"}).headline == "The daemon is stopping"
 
@@ -290,7 +310,8 @@ def test_training_ends_with_a_failed_process_that_it_needs() -> None:
 def test_verdicts_name_the_time_that_figures_cover() -> None:
     found = acting(stats(clock__window_s=12.3), status())
     assert "in the last 12 s" in found.detail
-    assert "in the last minute" in acting(stats(clock__window_s=60.0), status()).detail
+    for old in ({}, {"clock__uptime_s": 60.0}):
+        assert "in the last minute" in acting(stats(clock__window_s=60.0, **old), status()).detail
     young = stats(clock__window_s=60.0, clock__uptime_s=9.0)
     assert "in the 9 s since the start" in acting(young, status()).detail
 
@@ -298,6 +319,7 @@ def test_verdicts_name_the_time_that_figures_cover() -> None:
 def test_without_figures_there_are_no_verdicts() -> None:
     found = verdicts(from_json(Stats, {}), {})
     assert {each["level"] for each in as_json(found).values()} == {"none"}
+    assert found.acting.detail == "No tick in the last minute; unknown of unknown processes run"
 
 
 @pytest.mark.parametrize(

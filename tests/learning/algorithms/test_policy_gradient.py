@@ -109,9 +109,9 @@ def test_the_value_after_a_terminal_state_does_not_count() -> None:
     one, zero = torch.ones(2), torch.zeros(2)
     next_values = torch.tensor([float("nan"), 5.0])
     targets, advantages = vtrace(
-        zero, next_values, one, torch.tensor([0.0, 0.5]), zero, torch.tensor([False, False]), 1.0
+        zero, next_values, one, torch.tensor([0.0, 0.0625]), zero, torch.tensor([False, False]), 1.0
     )
-    assert targets.tolist() == advantages.tolist() == [1.0, 3.5]
+    assert targets.tolist() == advantages.tolist() == [1.0, 1.3125]
 
 
 def test_the_policy_losses_are_the_equations(rng: np.random.Generator) -> None:
