@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from itertools import count
 from types import MappingProxyType
@@ -197,8 +198,10 @@ def test_what_the_ledger_says() -> None:
 
 def test_the_interval_of_a_mean_is_students_and_pairs_are_left_out_together() -> None:
     values = np.random.default_rng(2).normal(size=9)
-    found = jackknife(lambda each: float(each.mean()), values)
-    assert found.half == pytest.approx(student(9) * values.std(ddof=1) / 3.0)
+    for number in (2, 9):
+        some = values[:number]
+        found = jackknife(lambda each: float(each.mean()), some)
+        assert found.half == pytest.approx(student(number) * some.std(ddof=1) / math.sqrt(number))
     same = jackknife(lambda a, b: float(a.mean() - b.mean()), values + 5.0, values)
     assert same == pytest.approx((5.0, 0.0))
     assert jackknife(lambda each: float(each.mean()), values[:1]).half is None

@@ -151,11 +151,14 @@ def test_there_is_no_tolerance_before_two_samples_per_process() -> None:
     assert run.send(Moment(1.105, 55)) == WaitUntil(pytest.approx(1.2))
 
 
-def test_an_epoch_far_in_the_future_is_damage() -> None:
+@pytest.mark.parametrize(("epoch", "damaged"), [(1e6, True), (2.11, True), (2.0, False)])
+def test_an_epoch_far_in_the_future_is_damage(epoch: float, damaged: bool) -> None:
     state = settled("maximum-time", 0.1)
     plan = state.load()
-    plan.epoch = 1e6
+    plan.epoch = epoch
     state.store(plan)
     run = begun(maximum_time, 0, state)
-    assert run.send(Moment(1.0, 50)) == Infer(None)
-    assert state.load().epoch == 1.0
+    assert run.send(Moment(1.0, 50)) == (Infer(None) if damaged else WaitUntil(epoch))
+    assert state.load().epoch == (1.0 if damaged else epoch)
+    # Those that wait for a slot read the plan again.
+    assert (state.load().generation > plan.generation) == damaged
