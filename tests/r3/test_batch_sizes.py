@@ -110,6 +110,8 @@ def test_reserved_memory_caps_every_mode(mode: str) -> None:
     life.update(0.0)
     assert life.horizon.batch_cap == 20
     assert life.horizon.batch_size == 20
+    life.keeper.note_out_of_memory(life.now_ns, 64)
+    assert life.horizon.batch_cap == 20
     life.change_settings(batch_bytes=1)
     assert life.size == 1
 

@@ -82,7 +82,8 @@ def test_a_replay_stays_within_its_bytes_and_its_bounds(size: int, capacity: int
     ticks = found.ticks_in(size)
     assert found.least_ticks <= ticks <= capacity
     if found.least_ticks < ticks < capacity:
-        assert (ticks + max(10, ticks // 16)) * TICK_BYTES <= size
+        # Eq. 3: all but one of the four frames of the first observation are there besides.
+        assert ticks == Memory(capacity).ticks_in(size - 3 * 30)
 
 
 def test_a_budget_that_just_suffices_is_accepted_and_one_below_refused() -> None:

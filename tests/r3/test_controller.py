@@ -30,8 +30,12 @@ def test_clock_starts_with_the_first_applied_update() -> None:
     assert life.horizon.data_ratio == pytest.approx(0.015)
 
 
-def test_updates_in_quick_succession_are_accounted_for_together_and_completely() -> None:
+@pytest.mark.parametrize("deadline_s", [10.0, None])
+def test_updates_in_quick_succession_are_accounted_for_together_and_completely(
+    deadline_s: float | None
+) -> None:
     life = Life()
+    life.change_settings(r3={"deadline_s": deadline_s})
     life.quick_update(1.0, samples=10)
     writes = life.record.number
     for _ in range(100):
@@ -115,8 +119,10 @@ def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> N
     life.change_settings(**changes)
     assert [life.wait(0.1) for _ in range(300)] == [None] * 300
     assert life.horizon.elapsed_ns == 3 * SECOND
+    # The update that was computed when learning was paused.
+    life.update(0.5, samples=1)
     life.desired = of_mode()
-    life.update(1.0, samples=1)
+    life.update(0.5, samples=1)
     assert life.horizon.elapsed_ns == 4 * SECOND
 
 
