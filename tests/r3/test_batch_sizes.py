@@ -147,6 +147,8 @@ def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
         life.now_ns += RECOVER_NS
         life.update(0.0)
         sizes.append(life.size)
+        life.update(1.0)
+        assert life.size == sizes[-1]
     assert sizes == [40, 50, 62, 77, 96, 120, 128]
     assert life.horizon.safe_size == 0
     first, second = life.decisions("out-of-memory")

@@ -228,6 +228,8 @@ def test_c51_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
     targets = rng.dirichlet(np.full(11, 0.3), COUNT).astype(np.float32)
     targets[0] = np.eye(11)[3]
     actions, weights = rng.integers(0, KINDS, COUNT), rng.random(COUNT).astype(np.float32)
+    # Nothing is left to learn of it.
+    targets[1] = softmax(logits[1][actions[1]])
     losses, divergences = [], []
     for i in range(COUNT):
         masses = softmax(logits[i][actions[i]])
