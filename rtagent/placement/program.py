@@ -49,8 +49,6 @@ def solve(problem: Problem, limit_s: float = LIMIT_S) -> Plan:
         NoPlan: there is none, or none was found in time.
     """
     _check(problem)
-    if not problem.tasks:
-        return Plan((), proven=True)
     begun = first_plan(problem)
     found = _Program(problem, begun).solve(limit_s)
     if found is None:

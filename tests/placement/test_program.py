@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from itertools import pairwise, permutations, product
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,15 @@ def test_no_plan_is_shorter_by_brute_force(seed: int) -> None:
     assert_is_shortest(problem, brute_force(problem))
 
 
+@pytest.mark.parametrize("seed", range(30, 36))
+def test_the_search_needs_no_plan_to_begin_with(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    problem = random_problem(seed, tasks=4)
+    monkeypatch.setattr(program, "first_plan", lambda problem: None)
+    assert_is_shortest(problem, brute_force(problem))
+
+
 @pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="CP-SAT for Python 3.13 does not load beside HiGHS"
 )
@@ -156,8 +166,14 @@ def test_what_runs_nowhere_has_no_plan() -> None:
         solve(problem)
 
 
+@pytest.mark.parametrize("refers", [{"after": (0,)}, {"processor_of": 1}, {"precision_of": -1}])
+def test_a_task_refers_to_earlier_ones_only(refers: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="conv1 forward: what it refers to must come before it"):
+        solve(Problem(UNITS[:1], (Task("conv1 forward", (1.0,), **refers),)))
+
+
 def test_nothing_to_do_takes_no_time() -> None:
-    assert solve(Problem(UNITS, ())).length_us == 0.0
+    assert solve(Problem(UNITS, ())) == Plan((), proven=True)
 
 
 def test_the_best_single_processor_chooses_a_precision_for_each_tie() -> None:
