@@ -15,6 +15,8 @@ from rtagent.errors import place_of
 
 ERROR_LINES = 30
 LINE_CHARACTERS = 300
+ERROR_BYTES = 32 << 10
+"""Most bytes of an error as JSON, which gives some characters twelve: it is sent in one message."""
 EVENT_BYTES = 8 << 10
 """Most bytes of an event's details as JSON."""
 MOST_NAMES = 32
@@ -43,10 +45,11 @@ def short_error(text: str) -> str:
     if len(lines) > ERROR_LINES:
         lines = [lines[0], "  ...", *lines[-ERROR_LINES:]]
     # The name of an error stands at the beginning of its line.
-    return "\n".join(
+    text = "\n".join(
         line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]} [...]"
         for line in lines
     )
+    return short_text(text, ERROR_BYTES)
 
 
 def current_traceback() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtagent.processes.pipe import open_pipe
-from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext
+from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext, say_last
 
 PRINTS = """
 from types import SimpleNamespace
@@ -36,6 +36,17 @@ def test_buffered_output_of_a_worker_that_fails_is_flushed() -> None:
     )
     assert done.returncode == EXIT_USER_ERROR, done.stderr
     assert "printed by an environment" in done.stdout
+
+
+def test_an_error_of_any_length_and_letters_is_told() -> None:
+    """JSON takes twelve bytes for such a letter, and a message has 64 KiB."""
+    ours, theirs = open_pipe()
+    say_last(theirs, "no motor\n" + f"{'😀' * 1000}\n" * 1000 + "no gear", boot=True)
+    ((form, said),) = ours.receive()
+    assert (form, said["boot"]) == ("failed", True)
+    assert said["error"].startswith("no motor\n")
+    assert said["error"].endswith("\nno gear")
+    ours.close()
 
 
 def test_dropped_events_are_counted_in_the_next() -> None:
