@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ class Inbox:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._closed = False
+        # A signal handler may interrupt the thread that holds it.
+        self._waking = threading.RLock()
         self.stop_requested = False
         self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -107,7 +110,8 @@ class Inbox:
 
     def wake(self) -> None:
         """Wake the supervisor. Safe in a signal handler."""
-        with contextlib.suppress(OSError):
+        # The number of a descriptor that is closed meanwhile may be that of another file by then.
+        with self._waking, contextlib.suppress(OSError):
             os.write(self._wake_writer, b"!")
 
     def drain_wake(self) -> None:
@@ -125,9 +129,10 @@ class Inbox:
         """Refuse all commands, now and later, and close the descriptors."""
         self._closed = True
         self._refuse_rest()
-        wake_writer, self._wake_writer = self._wake_writer, -1
-        for each in (self.wake_reader, wake_writer):
-            os.close(each)
+        with self._waking:
+            wake_writer, self._wake_writer = self._wake_writer, -1
+            for each in (self.wake_reader, wake_writer):
+                os.close(each)
 
     def _refuse_rest(self) -> None:
         for command in self.take():

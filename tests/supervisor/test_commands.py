@@ -6,6 +6,7 @@ import os
 import select
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -77,6 +78,26 @@ def test_many_wake_ups_do_not_block(inbox: Inbox) -> None:
     for _ in range(70_000):
         inbox.wake()
     assert readable(inbox)
+
+
+def test_a_wake_up_at_the_end_is_not_written_into_another_file(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor closes the inbox between the look at the descriptor and the write."""
+    write, closer = os.write, Thread(target=inbox.close)
+    still_open: list[bool] = []
+
+    def late(descriptor: int, data: bytes) -> int:
+        closer.start()
+        closer.join(0.02)
+        still_open.append(os.path.exists(f"/proc/self/fd/{descriptor}"))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", late)
+    inbox.wake()
+    closer.join()
+    assert still_open == [True]
+    assert inbox._closed
 
 
 def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
