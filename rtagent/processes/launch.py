@@ -32,8 +32,10 @@ from typing import Any
 from multiprocess import reduction, util
 from multiprocess.context import set_spawning_popen
 
+from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import LIMITS, UserError
 from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
+from rtagent.processes.restart_policy import RestartPolicy
 from rtagent.processes.scheduling import leave_idle
 
 PRELOAD = "rtagent.processes.preload"
@@ -194,10 +196,15 @@ class ForkServer:
 
     Args:
         preload: further modules to import once.
+        clock: for the pauses between starts. If None, the real one.
     """
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
+    def __init__(self, preload: Sequence[str] = (), clock: Clock | None = None) -> None:
         self._preload = (PRELOAD, *preload)
+        self._clock = clock or MonotonicClock()
+        self._policy = RestartPolicy()
+        self._started_at = self._clock.now()
+        self._start_at: float | None = None
         raise_descriptor_limit()
         try:
             self._start()
@@ -215,6 +222,8 @@ class ForkServer:
         Raises:
             OSError: there are too few descriptors, or the fork server does not keep up.
         """
+        if self._start_at is not None:
+            raise OSError(errno.EPIPE, "the fork server has ended, and is started again soon")
         descriptors: list[int] = []
         body = os.memfd_create("rtagent-call", os.MFD_CLOEXEC)
         try:
@@ -239,16 +248,23 @@ class ForkServer:
     def tend(self) -> None:
         """Wake the fork server if it was stopped; start another if it has died.
 
-        If the system refuses that, the next call tries again.
+        Those that die soon are started further and further apart. If the system refuses a start,
+        the next call tries again.
         """
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 # This does nothing to a process that is not stopped.
                 os.kill(self._process.pid, signal.SIGCONT)
             return
-        self._socket.close()
-        with contextlib.suppress(OSError):
-            self._start()
+        now = self._clock.now()
+        if self._start_at is None:
+            self._socket.close()
+            ran_s = now - self._started_at
+            self._start_at = self._policy.next_start(self._started_at, ran_s, jitter=0.0)
+        if now >= self._start_at:
+            with contextlib.suppress(OSError):
+                self._start()
+                self._started_at, self._start_at = now, None
 
     def stop(self) -> None:
         """End the fork server, and with it all children that are left."""

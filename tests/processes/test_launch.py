@@ -19,6 +19,7 @@ from typing import Any
 import multiprocess
 import pytest
 
+from rtagent.clock import VirtualClock
 from rtagent.processes import fork_server as server_side
 from rtagent.processes import launch
 from rtagent.processes.launch import REFUSED, ForkServer, Process
@@ -250,11 +251,35 @@ def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
     assert ended(process) == -signal.SIGKILL
     assert pipe.poll(LIMIT_S)
     eventually(lambda: server._process.poll() is not None, "it is gone")
-    server.tend()
-    assert server.pid != first
+    eventually(lambda: server.tend() or server.pid != first, "there is another")
     second, pipe = start_sleeper(server)
     second.kill()
     assert ended(second) == -signal.SIGKILL
+
+
+def test_a_fork_server_that_dies_at_once_is_started_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, starts = VirtualClock(), list[float]()
+
+    class Dead:
+        pid = 1
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            starts.append(clock.now())
+
+        def poll(self) -> int:
+            return 1
+
+    monkeypatch.setattr(subprocess, "Popen", Dead)
+    server = ForkServer(clock=clock)
+    for _ in range(1200):
+        clock.advance(0.1)
+        server.tend()
+    assert 8 < len(starts) < 16
+    assert starts[-1] - starts[-2] > 14.0
+    with pytest.raises(OSError, match="the fork server has ended"):
+        server.spawn(leave, 0, name="child")
 
 
 @pytest.mark.process
