@@ -25,7 +25,7 @@ from rtagent.config.recurrent import check_recurrent
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
-from rtagent.files.pruning import MIB, prune, run_folders
+from rtagent.files.pruning import MIB, next_number, prune, run_folders
 from rtagent.inference.engines import registry
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
@@ -180,10 +180,11 @@ def run_probe(
         resume, passed = _resumed(config, blueprint, checkpoint_dir)
         events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
     events.append(("observations", {"seen": blueprint.sight}))
+    record = {"number": next_number(run_dir.parent), **run_record.describe_run(config)}
     if removed := prune_runs(config, run_dir):
         events.append(("pruned", {"runs": removed}))
     try:
-        run_record.write(run_dir, run_record.describe_run(config))
+        run_record.write(run_dir, record)
     except OSError as error:
         events.append(("run_record_failed", {"reason": error.strerror or str(error)}))
     return blueprint, resume, events

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rtagent.files.regular_file import read_regular
+
 MIB = 1 << 20
+RUN_RECORD = "run.json"
+"""File in the folder of a run, with its number."""
 _RUN = re.compile(r"[0-9a-f]{8}")
 """Name of a run's folder; a folder that was renamed belongs to the user, and stays."""
 
@@ -59,10 +64,28 @@ def newest_first(folder: Path) -> list[Path]:
 def run_folders(folder: Path) -> list[Path]:
     """The folders of runs, newest first.
 
+    By their numbers: a machine whose clock has no battery may begin with the same time again and
+    again. Runs without a number are older, and go by time.
+
     Args:
         folder: `runs` of a state directory.
     """
-    return [
+    runs = [
         path for path in newest_first(folder)
         if _RUN.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
     ]
+    return sorted(runs, key=run_number, reverse=True)
+
+
+def next_number(folder: Path) -> int:
+    """The number of the next run whose folder is made in a folder."""
+    return 1 + max(map(run_number, run_folders(folder)), default=0)
+
+
+def run_number(folder: Path) -> int:
+    """The number of a run, which grows from run to run; 0 if none can be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        record = json.loads(read_regular(folder / RUN_RECORD, 8 * MIB))
+        number = record.get("number") if isinstance(record, dict) else None
+        return number if isinstance(number, int) else 0
+    return 0

@@ -16,8 +16,8 @@ from typing import Any
 
 from rtagent.config import Config
 from rtagent.files.atomic_write import atomic_write
+from rtagent.files.pruning import RUN_RECORD
 
-FILE = "run.json"
 PACKAGES = ("rtagent", "torch", "numpy", "gymnasium", "stable-retro", "safetensors")
 GIT_LIMIT_S = 5.0
 
@@ -46,14 +46,14 @@ def write(folder: Path, record: dict[str, Any]) -> None:
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / FILE, ".run-") as put:
+    with atomic_write(folder / RUN_RECORD, ".run-") as put:
         put(json.dumps(record, indent=2).encode())
 
 
 def read(folder: Path) -> dict[str, Any]:
     """The record in the folder of a run; {} if there is none that can be read."""
     try:
-        found = json.loads((folder / FILE).read_bytes())
+        found = json.loads((folder / RUN_RECORD).read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.files.pruning import bytes_in, newest_first, prune, run_folders
+from rtagent.files.pruning import (
+    RUN_RECORD,
+    bytes_in,
+    newest_first,
+    next_number,
+    prune,
+    run_folders,
+)
 
 
 def make_runs(folder: Path, count: int, size: int = 1000) -> list[Path]:
@@ -34,6 +41,24 @@ def test_the_oldest_go_by_number_and_by_size_but_never_the_newest(
     assert run_folders(tmp_path) == paths
     assert prune(paths, number, most_bytes) == paths[left:]
     assert run_folders(tmp_path) == paths[:left]
+
+
+def test_the_order_of_runs_is_that_of_their_numbers_whatever_the_clock_says(
+    tmp_path: Path,
+) -> None:
+    """The clock of a small board without a battery begins with the same time at each start."""
+    assert next_number(tmp_path) == 1
+    older, numbered = make_runs(tmp_path, 2), []
+    (older[0] / RUN_RECORD).write_text('{"number": "many"}')
+    os.utime(older[0], (100, 100))
+    for number, time in ((8, 50), (9, 20), (10, 30)):
+        path = tmp_path / f"{0xf0 - number:08x}"
+        path.mkdir()
+        (path / RUN_RECORD).write_text(f'{{"number": {number}}}')
+        os.utime(path, (time, time))
+        numbered.insert(0, path)
+    assert run_folders(tmp_path) == [*numbered, *older]
+    assert next_number(tmp_path) == 11
 
 
 def test_what_is_not_a_runs_folder_stays(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_run_can_be_repeated_from_its_record(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
     assert run_record.read(tmp_path) == {}
-    (tmp_path / run_record.FILE).write_text("[1]")
+    (tmp_path / run_record.RUN_RECORD).write_text("[1]")
     assert run_record.read(tmp_path) == {}
 
 
