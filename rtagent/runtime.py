@@ -69,6 +69,7 @@ class Runtime:
                 target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor",
                 daemon=True,
             )
+            state_dir.watch(supervisor.give_up)
             thread.start()
         except (OSError, RuntimeError):
             # No descriptor or no thread is free, which a program may mend and try again.

@@ -128,6 +128,7 @@ def _supervise(
         # `rtagent status` and `set` trust this certificate alone.
         note["certificate"] = str(settings.certificate.absolute())
     state_dir.announce(note)
+    state_dir.watch(supervisor.give_up)
     supervisor.run()
 
 

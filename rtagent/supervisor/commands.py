@@ -57,6 +57,7 @@ class Inbox:
 
     Attributes:
         stop_requested: whether the run has been asked to end.
+        given_up: why it is to end at once and write no more, if it is.
         wake_reader: a descriptor that is readable when there is something to do.
     """
 
@@ -66,6 +67,7 @@ class Inbox:
         # A signal handler may interrupt the thread that holds it.
         self._waking = threading.RLock()
         self.stop_requested = False
+        self.given_up: UserError | None = None
         self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, name: str, arguments: dict[str, Any], by: str = "python") -> Result:
@@ -106,6 +108,11 @@ class Inbox:
     def request_stop(self) -> None:
         """Ask for an orderly end. Safe in a signal handler."""
         self.stop_requested = True
+        self.wake()
+
+    def give_up(self, error: UserError) -> None:
+        """Have the run end at once, and write no more. From any thread."""
+        self.given_up = error
         self.wake()
 
     def wake(self) -> None:

@@ -231,6 +231,10 @@ class Loop:
     # ---- the end
 
     def _finished(self) -> bool:
+        if self._inbox.given_up is not None:
+            # Who is left is killed: one that is told to leave would write a checkpoint.
+            self._refused = self._inbox.given_up
+            return True
         if self._stopping:
             alive = self._children.alive
             if not alive:

@@ -4,6 +4,11 @@ It holds the token, so a user who can write there has control of the daemon. It 
 user who runs the daemon, and no other user may write there; then nobody else can have put a link or
 a file into it. What is opened there by name must all the same be no link (`O_NOFOLLOW`) and a plain
 file: the directory may have been open to others before.
+
+Why it is held by one daemon although it can be moved or removed. The lock belongs to what was
+opened, not to the path. So a thread looks every second where the path leads; if that is not what is
+held, it makes and locks what is there now. Another daemon may have been faster: then this run must
+end, and write no more. The thread may hang with the disk, which the supervisor must not.
 """
 
 from __future__ import annotations
@@ -11,9 +16,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import stat
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +34,14 @@ LOCK = "lock"
 TRIES = 10
 RETRY_S = 0.02
 """`is_held` takes the lock for an instant, so a daemon tries again."""
+WATCH_EVERY_S = 1.0
 _LONGEST_FILE = 4096
+
+_log = logging.getLogger("rtagent")
+
+
+class HeldByAnother(UserError):
+    """Another daemon holds a state directory."""
 
 
 class StateDir:
@@ -43,31 +58,61 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._keeping = threading.Lock()
+        self._released = threading.Event()
+        self._descriptor = _hold(path)
+
+    def watch(self, on_lost: Callable[[UserError], None]) -> None:
+        """From now on see to it that the path leads to what is held, see above.
+
+        Args:
+            on_lost: called once, from a thread, if another daemon holds the path.
+        """
+        threading.Thread(
+            target=self._watch, args=(on_lost,), name="state directory", daemon=True
+        ).start()
+
+    def _watch(self, on_lost: Callable[[UserError], None]) -> None:
+        told = ""
+        while not self._released.wait(WATCH_EVERY_S):
+            try:
+                self.keep()
+            except HeldByAnother as error:
+                on_lost(UserError(
+                    f"{error}; it was moved or removed while this run wrote there, which has ended "
+                    "without a last checkpoint, so that the two do not mix"
+                ))
+                return
+            except UserError as error:
+                # What is wrong may be mended.
+                if str(error) != told:
+                    told = str(error)
+                    _log.error("%s", told)
+
+    def keep(self) -> None:
+        """Make and lock the path anew if what was held there has been moved or removed.
+
+        Raises:
+            HeldByAnother: another daemon holds it.
+            UserError: it cannot be made or locked.
+        """
+        with self._keeping:
+            if self._released.is_set() or self._is_in_place():
+                return
+            descriptor, self._descriptor = self._descriptor, _hold(self.path)
+            os.close(descriptor)
+        _log.warning(
+            "the state directory %s was moved or removed during the run; it is made anew, and "
+            "clients do not find the daemon before its next start", self.path,
+        )
+
+    def _is_in_place(self) -> bool:
+        """Whether the path leads to what is held, as far as the disk tells."""
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            check_private(path)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(path / LOCK, flags, 0o600)
+            there = os.lstat(self.path / LOCK)
         except OSError as error:
-            known = {errno.ELOOP: "its lock is a link", errno.EEXIST: "it is no folder"}
-            reason = known.get(error.errno or 0, error.strerror)
-            raise UserError(
-                f"cannot use the state directory {path}: {reason}; choose another with --state-dir"
-            ) from None
-        try:
-            _lock(self._descriptor)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise UserError(
-                f"the state directory {path} is held by another daemon; stop it, or choose "
-                "another with --state-dir"
-            ) from None
-        except OSError as error:
-            os.close(self._descriptor)
-            raise UserError(
-                f"the state directory {path} cannot be locked: {error.strerror}; choose another "
-                "with --state-dir"
-            ) from None
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+        return os.path.samestat(os.fstat(self._descriptor), there)
 
     def announce(self, details: dict[str, Any]) -> None:
         """Write how to reach the daemon, for `rtagent status` and `set`.
@@ -87,15 +132,17 @@ class StateDir:
 
     def release(self) -> None:
         """Let another daemon have the directory."""
-        # The disk may have become read-only. A client that finds the note asks `is_held`.
-        with suppress(OSError):
-            # The folder may have been moved away, and be another daemon's by now.
-            if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path / LOCK)):
-                (self.path / NOTE).unlink(missing_ok=True)
-        # A fork of the program around a run has the descriptor, too, and may live on.
-        with suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
+        self._released.set()
+        with self._keeping:
+            # The disk may have become read-only. A client that finds the note asks `is_held`.
+            with suppress(OSError):
+                # The folder may have been moved away, and be another daemon's by now.
+                if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path / LOCK)):
+                    (self.path / NOTE).unlink(missing_ok=True)
+            # A fork of the program around a run has the descriptor, too, and may live on.
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            os.close(self._descriptor)
 
 
 def is_held(path: Path) -> bool | None:
@@ -115,6 +162,41 @@ def is_held(path: Path) -> bool | None:
     finally:
         os.close(descriptor)
     return False
+
+
+def _hold(path: Path) -> int:
+    """Make a state directory if it is absent, and lock it; the descriptor of the lock.
+
+    Raises:
+        HeldByAnother: another daemon holds it.
+        UserError: it cannot be made or written, or others can write there.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        check_private(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path / LOCK, flags, 0o600)
+    except OSError as error:
+        known = {errno.ELOOP: "its lock is a link", errno.EEXIST: "it is no folder"}
+        reason = known.get(error.errno or 0, error.strerror)
+        raise UserError(
+            f"cannot use the state directory {path}: {reason}; choose another with --state-dir"
+        ) from None
+    try:
+        _lock(descriptor)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise HeldByAnother(
+            f"the state directory {path} is held by another daemon; stop it, or choose "
+            "another with --state-dir"
+        ) from None
+    except OSError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"the state directory {path} cannot be locked: {error.strerror}; choose another "
+            "with --state-dir"
+        ) from None
+    return descriptor
 
 
 def _lock(descriptor: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rtagent.clock import Clock
 from rtagent.config import Config
+from rtagent.errors import UserError
 from rtagent.files.pruning import MIB
 from rtagent.memory.world import World
 from rtagent.processes.systemd import Systemd
@@ -78,11 +79,16 @@ class Supervisor:
         """Ask for an orderly end. Safe in a signal handler."""
         self._inbox.request_stop()
 
+    def give_up(self, error: UserError) -> None:
+        """Have the run end at once with an error, and write no more. From any thread."""
+        self._inbox.give_up(error)
+
     def run(self) -> None:
         """Start, supervise until told to stop, and end every process.
 
         Raises:
-            UserError: something cannot be started as configured; nothing is left behind.
+            UserError: something cannot be started as configured, or the run was given up; nothing
+                is left behind.
         """
         with ExitStack() as opened:
             for each in (self._systemd, self._report, self._inbox):

@@ -31,7 +31,9 @@ class Played:
             write=lambda *ignored: None,
         )
         self.process = FakeProcess(4711)
-        self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
+        self.inbox = SimpleNamespace(
+            stop_requested=False, given_up=None, wake_reader=-1, drain_wake=lambda: None
+        )
         self.metrics = new_metrics()
         self.children = children = Children(
             self.metrics, lambda *key: lambda pipe: self.process, report, 0.02, 0, ENV
@@ -87,6 +89,16 @@ def test_the_events_tell_why_a_run_ends_by_itself() -> None:
     played.loop._step()
     assert played.told == [("stopping", "the budget is too small")]
     with pytest.raises(UserError, match="too small"):
+        played.loop._raise_refusals()
+
+
+def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save() -> None:
+    played = Played()
+    played.inbox.given_up = UserError("the state directory is held by another daemon")
+    assert played.loop._finished()
+    assert not played.loop._desired.current.stop
+    assert played.child.alive
+    with pytest.raises(UserError, match="held by another"):
         played.loop._raise_refusals()
 
 

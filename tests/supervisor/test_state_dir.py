@@ -100,6 +100,58 @@ def test_the_note_of_the_daemon_that_has_the_place_now_stays(tmp_path: Path, tak
     assert not (path / "daemon.json").exists()
 
 
+@pytest.mark.parametrize("taken", ["folder", "lock"])
+def test_a_place_that_was_moved_away_is_held_again(tmp_path: Path, taken: str) -> None:
+    path = tmp_path / "state"
+    held = StateDir(path)
+    held.keep()
+    descriptors = open_descriptors()
+    if taken == "folder":
+        path.rename(tmp_path / "moved")
+    else:
+        (path / "lock").unlink()
+    held.keep()
+    with one_line("held by another daemon"):
+        StateDir(path)
+    assert len(open_descriptors()) == len(descriptors)
+    held.release()
+    held.keep()
+    StateDir(path).release()
+
+
+def test_a_run_whose_place_another_daemon_has_taken_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_dir, "WATCH_EVERY_S", 0.001)
+    path, told = tmp_path / "state", list[UserError]()
+    first = StateDir(path)
+    path.rename(tmp_path / "moved")
+    second = StateDir(path)
+    first.watch(told.append)
+    assert eventually(lambda: bool(told))
+    first.release()
+    assert "held by another daemon" in str(told[0])
+    assert len(told) == 1
+    second.release()
+
+
+def test_a_place_that_cannot_be_made_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(state_dir, "WATCH_EVERY_S", 0.001)
+    path, told = tmp_path / "state", list[UserError]()
+    held = StateDir(path)
+    path.rename(tmp_path / "moved")
+    path.write_text("a file")
+    held.watch(told.append)
+    assert eventually(lambda: "it is no folder" in caplog.text)
+    path.unlink()
+    assert eventually(lambda: "is made anew" in caplog.text)
+    held.release()
+    assert told == []
+    assert caplog.text.count("it is no folder") == 1
+
+
 def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
     tmp_path: Path,
 ) -> None:
