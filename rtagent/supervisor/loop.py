@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rtagent.clock import NANO
 from rtagent.errors import UserError
 from rtagent.processes.systemd import Systemd
 from rtagent.supervisor.assembly import Run
@@ -22,6 +23,8 @@ from rtagent.telemetry.event_log import KEYS
 
 STEP_S = 0.1
 GO_AFTER_S = 10.0
+MOST_ROWS = 10_000
+"""Rows of the ledger in which to look what happened during a pause."""
 SLIPS_REPORTED_EVERY_S = 10.0
 """Least time between two events of slips: a world whose step is too slow slips several times in a
 second."""
@@ -113,12 +116,21 @@ class Loop:
             self._take(child, *message)
 
     def _notice_pause(self, now: float) -> None:
-        """After a pause of the whole daemon extend every time limit by it."""
+        """After a pause of the daemon, or of this process alone, extend every time limit by it."""
         paused_s = self._children.detect_pause(now)
         if paused_s:
             self._parts.pending.postpone(paused_s)
             self._parts.scaling.start_anew()
-            self._report.event("paused", source="supervisor", seconds=round(paused_s, 3))
+            self._report.event(
+                "paused", source="supervisor", seconds=round(paused_s, 3),
+                alone=self._ticked(now - 0.75 * paused_s, now - 0.25 * paused_s),
+            )
+
+    def _ticked(self, since: float, until: float) -> bool:
+        """Whether the world has ticked between two times, the later of which is not long ago."""
+        ledger = self._world.ledger
+        times = ledger.read(ledger.newest + 1 - MOST_ROWS, ledger.newest + 1)["time_ns"]
+        return bool(((times > since * NANO) & (times < until * NANO)).any())
 
     def _check(self, child: Child, now: float) -> None:
         for speaker, message in self._children.check(child, now, stopping=self._stopping):

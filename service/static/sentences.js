@@ -32,7 +32,7 @@ const SENTENCES = {
     e.again_in_s === undefined ? "" : ` and is tried again in ${seconds(e.again_in_s)}`
   }: ${lastLine(e.error) || "it gave no reason"}`,
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
-  paused: (e) => `Everything stood still for ${seconds(e.seconds)}`,
+  paused: (e) => `${e.alone ? "The supervisor was held up" : "Everything stood still"} for ${seconds(e.seconds)}`,
   internal_error: (e) => `An internal error of rtagent (${e.duty}): ${lastLine(e.error)}`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>

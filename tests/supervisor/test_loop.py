@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from rtagent.clock import VirtualClock
+from rtagent.clock import NANO, VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.runtime import STOP_LIMIT_S
@@ -90,6 +91,22 @@ def test_the_events_tell_why_a_run_ends_by_itself() -> None:
     assert played.told == [("stopping", "the budget is too small")]
     with pytest.raises(UserError, match="too small"):
         played.loop._raise_refusals()
+
+
+@pytest.mark.parametrize(("tick_s", "alone"), [(2.0, True), (0.05, False), (3.95, False)])
+def test_the_event_of_a_pause_tells_whether_the_world_went_on(tick_s: float, alone: bool) -> None:
+    """A long work of the supervisor, or of the program around it, is no pause of all processes."""
+    played = Played()
+    told: list[bool] = []
+    played.loop._report.event = (  # type: ignore[method-assign]
+        lambda kind, alone, **_: told.append(alone)
+    )
+    rows = np.array([(int(tick_s * NANO),)], [("time_ns", np.int64)])
+    played.loop._world.ledger.read = lambda first, stop: rows  # type: ignore[method-assign]
+    played.loop._parts.pending.postpone = lambda seconds: None  # type: ignore[method-assign]
+    played.loop._notice_pause(0.0)
+    played.loop._notice_pause(4.0)
+    assert told == [alone]
 
 
 def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save() -> None:
