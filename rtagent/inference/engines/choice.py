@@ -86,6 +86,9 @@ class Choice:
             values: (parameters,) float32.
             observations: recent ones.
             expected: torch's answers to them.
+
+        Raises:
+            MemoryError: there is too little memory now; no candidate is left out for that.
         """
         self.refused = []
         if not self._seconds:
@@ -108,11 +111,13 @@ class Choice:
 
     def _rank(self, values: Floats, observations: Observations) -> None:
         """Time the candidates, and leave out those that are slower than torch."""
+        seconds = {}
         for candidate in list(self._left):
             made = self._make(candidate, values, observations)
             if made is not None:
-                self._seconds[candidate] = self.timed(made[1], observations)
-        limit = self.must_beat
+                seconds[candidate] = self.timed(made[1], observations)
+        # All at once: a lack of memory ends this early, and then all are timed again.
+        self._seconds, limit = seconds, self.must_beat
         ranked = sorted(self._seconds, key=self._seconds.__getitem__)
         self._left = [each for each in ranked if limit is None or self._seconds[each] < limit]
         self._event(
@@ -144,6 +149,8 @@ class Choice:
             return self._try(candidate, values, observations)
         except Unsupported as error:
             self._drop(candidate, str(error))
+        except MemoryError:
+            raise
         except Exception as error:
             self._drop(candidate, line_of(error))
         return None

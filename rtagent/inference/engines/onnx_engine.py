@@ -48,6 +48,8 @@ class OnnxRuntime:
                     input_names=[OBSERVATION, *names], dynamo=False,
                 )
                 model = onnx.load(path)
+        except MemoryError:
+            raise
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
             raise Unsupported(f"{type(error).__name__}: {lines[0]}") from error

@@ -62,6 +62,8 @@ class OpenVino:
                 model = openvino.convert_model(
                     traced, example_input=example, input=[tuple(each.shape) for each in example]
                 )
+        except MemoryError:
+            raise
         except Exception as error:
             raise Unsupported(_reason(error)) from error
         if len(model.inputs) != len(example):

@@ -27,6 +27,7 @@ from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.factory import line_of
 from rtagent.policy.heads import PolicyHead
 from rtagent.policy.networks import head_of, support_of
 from rtagent.processes.scheduling import prefer_acting, step_back
@@ -56,7 +57,7 @@ class Converter:
         self._cpu_s = cpu_s
         self._flat = np.zeros(context.blueprint.parameters, np.float32)
         self._publication = 0
-        self._refusing = False
+        self._refusing = self._lacks_memory = False
         self._due = -np.inf
         self._first_floor = context.world.frames.floor
 
@@ -87,16 +88,37 @@ class Converter:
         number, info = world.weights.number, world.weights.read(self._flat)
         if info is None:
             return False
-        self._publication = number
-        converted = self._choice.convert(self._flat, observations, self._expected(observations))
+        try:
+            expected = self._expected(observations)
+            converted = self._choice.convert(self._flat, observations, expected)
+        except MemoryError as error:
+            # What acts goes on acting; there may be memory later.
+            self._report_lack_of_memory(line_of(error))
+            self._rest(before)
+            return False
+        self._publication, self._lacks_memory = number, False
         self._publish(info, converted)
         # Before the first conversion torch acts, which may have left no core idle.
         self._context.set_idle_priority()
-        spent_s = self._cpu_s() - before
-        self._context.record.conversion_ns = round(spent_s * NANO)
-        # The share counts all that was done for this snapshot.
-        self._due = self._context.clock.now() + spent_s * (1.0 / policy.engine_share - 1.0)
+        self._context.record.conversion_ns = round(self._rest(before) * NANO)
         return True
+
+    def _rest(self, before: float) -> float:
+        """Convert no more until the share allows it; CPU seconds spent since `before`.
+
+        The share counts all that was done for this snapshot.
+        """
+        spent_s = self._cpu_s() - before
+        share = self._context.config.policy.engine_share
+        self._due = self._context.clock.now() + spent_s * (1.0 / share - 1.0)
+        return spent_s
+
+    def _report_lack_of_memory(self, reason: str) -> None:
+        """Report the first of consecutive conversions for which there was too little memory."""
+        if not self._lacks_memory:
+            engine = self._context.config.policy.engine
+            self._context.event("engine_unusable", engine=engine, reason=reason)
+        self._lacks_memory = True
 
     def _expected(self, observations: Observations) -> list[Floats]:
         """Torch's answers."""

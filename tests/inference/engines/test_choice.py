@@ -38,6 +38,8 @@ class Fake:
         self._bench.converted.append((self._name, precision))
         if {self._name, Candidate(self._name, precision)} & self._bench.broken:
             raise RuntimeError("first\nlast")
+        if Candidate(self._name, precision) in self._bench.without_memory:
+            raise MemoryError
         return np.zeros(3, np.uint8)
 
     def open(self, model: np.ndarray, precision: Any) -> Callable[[np.ndarray], np.ndarray]:
@@ -60,6 +62,7 @@ class Bench:
         self.wrong: dict[Candidate, int] = {}
         self.unsupported: set[str] = set()
         self.broken: set[str | Candidate] = set()
+        self.without_memory: set[Candidate] = set()
         self.converted: list[tuple[str, str]] = []
         self.translated: list[str] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -149,6 +152,16 @@ def test_a_model_that_fails_later_does_not_act(bench: Bench) -> None:
     bench.converted.clear()
     assert bench.convert() == FLOAT32
     assert ("one", "int8") not in bench.converted
+
+
+def test_a_lack_of_memory_leaves_no_candidate_out(bench: Bench) -> None:
+    for _ in range(2):
+        bench.without_memory = {INT8}
+        with pytest.raises(MemoryError):
+            bench.convert()
+        bench.without_memory.clear()
+        assert bench.convert() == INT8
+    assert [kind for kind, _ in bench.told] == ["engines_timed"]
 
 
 def test_agreement_of_actions() -> None:

@@ -37,12 +37,15 @@ class FakeChoice:
         self.agreement = 1.0
         self.size = 3
         self.compared = 0
+        self.lacks_memory = False
 
     def convert(self, values: Any, observations: Any, expected: Any) -> Converted | None:
         assert len(observations) == len(expected)
         self.compared = len(observations)
         self._bench.cpu_s += SPENT_S
         self._bench.clock.advance(SPENT_S)
+        if self.lacks_memory:
+            raise MemoryError
         made = Converted(INT8, np.full(self.size, values[0], np.uint8), self.agreement)
         self.refused = [made] if self.agreement < 0.99 else []
         return None if self.refused else made
@@ -173,6 +176,22 @@ def test_a_model_that_is_too_large(bench: Bench) -> None:
     assert bench.published() == (1, 0, 0)
     assert bench.events[0][0] == "engine_unusable"
     assert "too large" in bench.events[0][1]["reason"]
+
+
+def test_without_memory_what_acts_goes_on_until_there_is_some_again(bench: Bench) -> None:
+    assert bench.step()
+    bench.publish(2)
+    bench.choice.lacks_memory = True
+    for _ in range(2):
+        bench.clock.advance(SPENT_S / SHARE)
+        assert not bench.step()
+        assert bench.published() == (1, 1, 3)
+    assert bench.events == [("engine_unusable", {"engine": "openvino", "reason": "MemoryError"})]
+    bench.choice.lacks_memory = False
+    assert not bench.step(), "the share counts what was in vain"
+    bench.clock.advance(SPENT_S / SHARE)
+    assert bench.step()
+    assert bench.published() == (2, 1, 3)
 
 
 def test_told_to_go(bench: Bench) -> None:
