@@ -43,6 +43,15 @@ def recent_observations(frames: FrameRing, count: int) -> list[npt.NDArray[Any]]
     return found
 
 
+def are_numbers(found: Answers, *, draws: bool) -> bool:
+    """Whether an engine's answers are finite, so that a process can act by them.
+
+    Logits of -inf exclude actions; the largest one is a number unless there is none, or a nan.
+    """
+    answers = np.array(found)
+    return bool(np.isfinite(answers.max(axis=1) if draws else answers).all())
+
+
 def agreement(
     expected: Answers, found: Answers, action_space: spaces.Space[Any], *, draws: bool = False
 ) -> float:
@@ -57,8 +66,7 @@ def agreement(
             logits; then it is the expected share of draws that give the same action.
     """
     first, second = np.array(expected), np.array(found)
-    # Logits of -inf exclude actions; the largest one is a number unless there is none, or a nan.
-    if not np.isfinite(second.max(axis=1) if draws else second).all():
+    if not are_numbers(found, draws=draws):
         return 0.0
     if draws:
         return float(_drawn_alike(first, second).mean())

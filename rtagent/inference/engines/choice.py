@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rtagent.inference.engines.agreement import agreement
+from rtagent.inference.engines.agreement import agreement, are_numbers
 from rtagent.inference.engines.interface import Answer, Engine, Observations, Template, Unsupported
 from rtagent.inference.engines.registry import Candidate
 from rtagent.inference.engines.traceable import Traceable
@@ -104,7 +104,8 @@ class Choice:
                 answers.append(answer(observation))
             share = agreement(expected, answers, self._action_space, draws=self._draws)
             converted = Converted(candidate, model, share)
-            if share >= self._threshold:
+            # A threshold of 0 takes every answer by which a process can act.
+            if share >= self._threshold and are_numbers(answers, draws=self._draws):
                 return converted
             self.refused.append(converted)
         return None

@@ -47,6 +47,8 @@ class Fake:
 
         def answer(observation: np.ndarray) -> np.ndarray:
             self._bench.cpu_s += self._bench.seconds[candidate]
+            if candidate in self._bench.infinite:
+                return np.full(3, np.nan, np.float32)
             wrong = observation[0] < self._bench.wrong.get(candidate, 0)
             return np.array([2.0, 1.0, 0.5] if wrong else RIGHT[0], np.float32)
 
@@ -56,19 +58,20 @@ class Fake:
 class Bench:
     """A choice among three candidates of two engines."""
 
-    def __init__(self, must_beat: float | None = None) -> None:
+    def __init__(self, must_beat: float | None = None, threshold: float = 0.99) -> None:
         self.cpu_s = 0.0
         self.seconds = {INT8: 1.0, FLOAT32: 2.0, OTHER: 3.0}
         self.wrong: dict[Candidate, int] = {}
         self.unsupported: set[str] = set()
         self.broken: set[str | Candidate] = set()
         self.without_memory: set[Candidate] = set()
+        self.infinite: set[Candidate] = set()
         self.converted: list[tuple[str, str]] = []
         self.translated: list[str] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.choice = Choice(
             {"one": Fake(self, "one"), "other": Fake(self, "other")},  # type: ignore[dict-item]
-            [OTHER, FLOAT32, INT8], None, ACTIONS, 0.99,  # type: ignore[arg-type]
+            [OTHER, FLOAT32, INT8], None, ACTIONS, threshold,  # type: ignore[arg-type]
             must_beat, lambda kind, **said: self.told.append((kind, said)), lambda: None,
             lambda: self.cpu_s,
         )
@@ -110,6 +113,13 @@ def test_nothing_agrees(bench: Bench) -> None:
     assert bench.convert() is None
     assert len(bench.choice.refused) == 3
     assert not bench.choice.exhausted
+
+
+def test_what_answers_no_numbers_does_not_act_whatever_the_threshold() -> None:
+    bench = Bench(threshold=0.0)
+    bench.infinite, bench.wrong = {INT8}, {FLOAT32: len(OBSERVATIONS)}
+    assert bench.convert() == FLOAT32
+    assert [each.candidate for each in bench.choice.refused] == [INT8]
 
 
 def test_what_is_slower_than_torch_is_left_out() -> None:
