@@ -86,8 +86,10 @@ class CheckpointWriter:
         self._context.beat()
 
     def _save(self) -> tuple[Path, int]:
-        """Publish and save the shared state; returns the file, and the number of its updates.
+        """Save the shared state, its weights published; returns the file, and its updates.
 
+        Weights that are published already are not published again: an engine would convert them
+        once more.
         The state of a cluster's learner may come after weights that are newer; those stay in use.
         """
         context, update = self._context, self._update
@@ -95,8 +97,10 @@ class CheckpointWriter:
         ask_for(COPIES * states.snapshot_bytes(update.state))
         with self._turns.hold():
             published = update.weights.info()
-            if published is None or published.updates <= update.progress.updates:
+            if published is None or published.updates < update.progress.updates:
                 update.publish()
+            elif published.updates == update.progress.updates:
+                update.store()
             snapshot = states.take(update.state)
         progress, version = snapshot.progress, note_version(context)
         context.beat()
