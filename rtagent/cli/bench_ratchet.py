@@ -92,7 +92,8 @@ def check(path: Path, name: str | None, measure: Measure, args: argparse.Namespa
         1 if a figure is worse by more than its noise, else 0.
 
     Raises:
-        UserError: there is no record of that benchmark, or nothing to write.
+        UserError: there is no record of that benchmark, a benchmark does not print a figure, or
+            there is nothing to write.
     """
     records = read(path)
     chosen = [each for each in records if name in (None, each.benchmark)]
@@ -143,11 +144,27 @@ def _values_of(records: Sequence[Record], measure: Measure) -> list[float]:
         run = each.benchmark, each.arguments
         if run not in printed:
             printed[run] = measure(*run)
-        value = printed[run]
-        for key in each.path:
-            value = value[key]
-        values.append(math.nan if value is None else float(value))
+        values.append(_found(printed[run], each))
     return values
+
+
+def _found(printed: Any, record: Record) -> float:
+    """The figure of a record in a benchmark's JSON; unknown if that says so.
+
+    Raises:
+        UserError: there is no number and no null at the path of the record.
+    """
+    value = printed
+    try:
+        for key in record.path:
+            value = value[key]
+        return math.nan if value is None else float(value)
+    except (LookupError, TypeError, ValueError):
+        path = ".".join(map(str, record.path))
+        raise UserError(
+            f"bench {record.benchmark} does not print the figure {record.figure} at {path}; "
+            "correct its path in the ratchet"
+        ) from None
 
 
 def _show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) -> None:

@@ -102,6 +102,17 @@ def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
     assert new == NEW, "the others stay"
 
 
+@pytest.mark.parametrize("now", [
+    {"late": 1.4}, {"cases": [], "late": 1.4}, {"cases": [{"ratio": []}], "late": 1.4}, [],
+])
+def test_a_figure_that_its_benchmark_does_not_print_is_named(
+    refused: Refused, measured: dict[str, Any], now: Any
+) -> None:
+    measured["fast"] = now
+    told = refused("bench", "--check", "fast")
+    assert "bench fast does not print the figure ratio at cases.0.ratio" in told
+
+
 def test_an_unknown_figure_is_a_loss_and_is_not_written(
     run: Run, measured: dict[str, Any], tmp_path: Path
 ) -> None:
