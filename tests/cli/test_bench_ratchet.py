@@ -103,7 +103,7 @@ def test_writes_the_median_of_three_runs_and_how_far_they_are_apart(
 
 
 @pytest.mark.parametrize("now", [
-    {"late": 1.4}, {"cases": [], "late": 1.4}, {"cases": [{"ratio": []}], "late": 1.4}, [],
+    {"late": 1.4}, {"cases": [], "late": 1.4}, {"cases": [{"ratio": []}], "late": 1.4}, 3.0,
 ])
 def test_a_figure_that_its_benchmark_does_not_print_is_named(
     refused: Refused, measured: dict[str, Any], now: Any
