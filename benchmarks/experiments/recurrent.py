@@ -15,7 +15,7 @@ import numpy as np
 
 import rtagent
 import rtagent.virtual
-from benchmarks.experiment import Experiment
+from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.learning_runs import EXAMPLES, episodes_of
 from benchmarks.paired_curves import draw_pair, figures_of
 from benchmarks.results import Results
@@ -36,7 +36,8 @@ SETTINGS = (
 
 def trials(quick: bool) -> list[dict[str, Any]]:
     """With and without staggering."""
-    return [{"processes": count, "minutes": 3.0 if quick else MINUTES} for count in TICKS]
+    minutes = 3.0 if quick else MINUTES
+    return [{"time": VIRTUAL, "processes": count, "minutes": minutes} for count in TICKS]
 
 
 def play(processes: int, minutes: float, network: str, seed: int) -> dict[str, Any]:
@@ -57,8 +58,9 @@ def play(processes: int, minutes: float, network: str, seed: int) -> dict[str, A
     return figures_of(network, run, minutes, **more)
 
 
-def run(processes: int, minutes: float, seed: int) -> dict[str, Any]:
+def run(time: str, processes: int, minutes: float, seed: int) -> dict[str, Any]:
     """Both contenders."""
+    assert time == VIRTUAL
     figures: dict[str, Any] = {}
     for network in CONTENDERS:
         figures |= play(processes, minutes, network, seed)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 import rtagent
 import rtagent.virtual
 from benchmarks import runs
+from benchmarks.experiment import VIRTUAL
 from benchmarks.experiments import (
     discounting,
     duel,
@@ -218,6 +219,11 @@ def test_every_world_of_r3_is_tried_and_configured(quick: bool) -> None:
     for world in r3.WORLDS.values():
         config = load_config(overrides=[*world, *r3.SETTINGS])
         assert config.replay.capacity >= config.learning.learning_starts
+
+
+def test_trials_of_recurrent_policies_say_that_they_are_played_in_virtual_time() -> None:
+    """So that as many of them run at once as there are cores."""
+    assert {each["time"] for each in recurrent.trials(quick=False)} == {VIRTUAL}
 
 
 @pytest.mark.parametrize(
