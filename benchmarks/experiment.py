@@ -13,7 +13,6 @@ import csv
 import fcntl
 import importlib
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -35,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 
 import rtagent
 from benchmarks.results import Results, Trial, identity
-from rtagent.cli.output import progress_bar
+from rtagent.cli.output import finite, json_text, progress_bar
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import atomic_write
 from rtagent.placement.profile import processor_name
@@ -191,7 +190,7 @@ def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
 def save(path: Path, record: Mapping[str, Any]) -> None:
     """Replace the file as a whole: an interruption leaves the old one."""
     with atomic_write(path, f".{path.name}-") as write:
-        write(json.dumps(record).encode())
+        write(json_text(record).encode())
 
 
 def at_once(wave: Sequence[Mapping[str, Any]]) -> int:
@@ -228,11 +227,7 @@ def _call(call: Callable[[], Any]) -> Any:
 def _timed(run: Callable[..., dict[str, Any]], trial: Mapping[str, Any]) -> dict[str, Any]:
     begun = time.monotonic()
     found = run(seed=trial["seed"], **trial["params"])
-    figures = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in found.items()
-    }
-    return {"figures": figures, "took_s": round(time.monotonic() - begun, 1)}
+    return {"figures": finite(found), "took_s": round(time.monotonic() - begun, 1)}
 
 
 def _as_record(outcome: dict[str, Any] | Exception) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
     """
     for contender, colour in zip(contenders, COLOURS, strict=True):
         for trial in results.trials:
-            curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", [])).T
+            curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", []), np.float64).T
             if len(curve):
                 smooth = moving_mean(curve[1], EPISODES)
                 axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)

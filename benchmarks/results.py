@@ -95,12 +95,17 @@ class Results:
         ]
 
     def curves(self) -> list[dict[str, Any]]:
-        """A row for each figure that is a list of numbers, with a column for each number."""
+        """A row for each figure that is a list of numbers, with a column for each number.
+
+        A number that is unknown is an empty field.
+        """
         return [
             {**trial["params"], "seed": trial["seed"], "figure": name,
              **{str(step): value for step, value in enumerate(values, 1)}}
             for trial in self.trials for name, values in trial.get("figures", {}).items()
-            if isinstance(values, list) and all(isinstance(each, int | float) for each in values)
+            if isinstance(values, list) and all(
+                each is None or isinstance(each, int | float) for each in values
+            )
         ]
 
     def intervals(self) -> list[dict[str, Any]]:

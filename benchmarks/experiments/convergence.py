@@ -163,7 +163,7 @@ def draw(results: Results, figure: Any) -> None:
 
 
 def _draw_curve(axes: Any, trials: Sequence[Any], precision: str, colour: str) -> None:
-    curves = [np.array(each["figures"][f"curve_{precision}"]).T for each in trials]
+    curves = [np.array(each["figures"][f"curve_{precision}"], np.float64).T for each in trials]
     if not curves:
         return
     ends_s = np.linspace(0.0, min(ends[-1] for ends, _ in curves), 200)

@@ -201,7 +201,7 @@ def _curves(results: Results, variant: str, name: str) -> Any:
     return np.array([
         trial["figures"][name] for trial in results.where(variant=variant).trials
         if "figures" in trial
-    ])
+    ], np.float64)
 
 
 def _line(axes: Any, results: Results, variant: str, name: str, **how: str) -> None:

@@ -62,14 +62,15 @@ def milliseconds(value: float | None, places: int, unit: str = " ms") -> str:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """A value as JSON; a number that is not finite is null there, as it is unknown in `known`."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value with None in place of each number in it that is not finite; a tuple is a list."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

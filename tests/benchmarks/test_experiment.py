@@ -37,7 +37,7 @@ def double(x: int, seed: int) -> dict[str, Any]:
     """Twice x, and a seed's own error."""
     if x == 13:
         raise ValueError("no luck\nat all")
-    return {"twice": 2.0 * x + seed, "unknown": math.nan, "curve": [seed, x]}
+    return {"twice": 2.0 * x + seed, "unknown": math.nan, "curve": [seed, x, math.nan]}
 
 
 def draw(results: Results, figure: Any) -> None:
@@ -106,10 +106,12 @@ def test_a_night_that_is_interrupted_goes_on(options: Options) -> None:
 
 def test_what_has_no_curve_of_numbers_has_no_table_of_them(options: Options) -> None:
     def pairs(seed: int) -> dict[str, Any]:
-        return {"curve": [[0, 1], [1, 2]]}
+        return {"curve": [[0, 1], [1, math.inf]]}
 
     perform(Experiment(lambda quick: [{}], pairs, lambda *_: None), options, InThisProcess())
     assert not (options.out / "curves.csv").exists()
+    trial, _ = json.loads((options.out / "results.json").read_text())["trials"]
+    assert trial["figures"] == {"curve": [[0, 1], [1, None]]}
     assert len(rows(options.out / "results.csv")) == 2
 
 
@@ -122,7 +124,7 @@ def test_the_tables_have_every_trial_and_every_figure(options: Options) -> None:
     assert found[1]["failed"] == "ValueError: no luck at all"
     assert "curve" not in found[0]
     assert [list(row.values()) for row in rows(options.out / "curves.csv")] == [
-        ["1", "0", "curve", "0", "1"], ["1", "1", "curve", "1", "1"]
+        ["1", "0", "curve", "0", "1", ""], ["1", "1", "curve", "1", "1", ""]
     ]
     intervals = rows(options.out / "intervals.csv")
     twice, unknown, failed = intervals
