@@ -121,7 +121,7 @@ class Runtime:
             UserError: it could not be started as configured.
             TimeoutError: it takes longer.
         """
-        deadline = self._clock.now() + timeout
+        deadline = self._clock.now() + _number("wait_ready", "timeout", timeout)
         while not self._acting():
             if self._clock.now() > deadline:
                 raise TimeoutError(f"not ready after {timeout:g} s: {self._what_lacks()}")
@@ -149,8 +149,9 @@ class Runtime:
         """
         if updates is None and seconds is None:
             raise UserError("wait: say how many updates, or how many seconds")
-        deadline = math.inf if seconds is None else self._clock.now() + seconds
-        wanted = math.inf if updates is None else updates
+        limit_s = math.inf if seconds is None else _number("wait", "seconds", seconds)
+        deadline = self._clock.now() + limit_s
+        wanted = math.inf if updates is None else _number("wait", "updates", updates)
         while self._clock.now() < deadline and self._applied() < wanted:
             if updates is not None and (failure := failure_in(self.status())) is not None:
                 raise UserError(failure)
@@ -215,8 +216,10 @@ class Runtime:
         return {"path": self._running().checkpoint_dir / written["file"], **written}
 
     def _answer(self, command: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
+        limit_s = _number(command, "timeout", timeout)
         try:
-            return self._running().submit(command, arguments).result(timeout)
+            answer = self._running().submit(command, arguments)
+            return answer.result(min(limit_s, threading.TIMEOUT_MAX))
         except TimeoutError:
             raise TimeoutError(
                 f"{command}: no answer after {timeout:g} s; it may still be carried out"
@@ -278,3 +281,14 @@ class Runtime:
         if self._error is not None:
             self._told = True
             raise self._error
+
+
+def _number(method: str, name: str, value: float) -> float:
+    """The value of an argument.
+
+    Raises:
+        UserError: it is nan, with which a limit would never be reached, or would be at once.
+    """
+    if math.isnan(value):
+        raise UserError(f"{method}: {name} = nan: must be a number")
+    return value

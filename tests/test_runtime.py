@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -146,6 +147,38 @@ def test_updates_that_will_not_come_are_not_waited_for(
     with pytest.raises(UserError, match="learner 0 has failed: no memory"):
         runtime.wait(updates=5, seconds=0.1)
     assert runtime.wait(seconds=0.1) == {}
+
+
+@pytest.mark.parametrize("ask", [
+    lambda runtime, nan: runtime.wait_ready(nan),
+    lambda runtime, nan: runtime.wait(seconds=nan),
+    lambda runtime, nan: runtime.wait(updates=nan),
+    lambda runtime, nan: runtime.set_inference(timeout=nan, processes=2),
+    lambda runtime, nan: runtime.checkpoint(timeout=nan),
+])
+def test_a_limit_that_is_no_number_is_refused(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Runtime, float], object],
+) -> None:
+    monkeypatch.setattr(runtime, "_acting", lambda: True)
+    monkeypatch.setattr(runtime, "_applied", lambda: 0)
+    monkeypatch.setattr(runtime, "stats", dict)
+    silent = SimpleNamespace(submit=lambda name, arguments: Future())
+    monkeypatch.setattr(runtime, "_running", lambda: silent)
+    with pytest.raises(UserError, match="= nan: must be a number"):
+        ask(runtime, math.nan)
+
+
+def test_an_answer_may_be_waited_for_without_limit(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def result(limit_s: float) -> dict[str, Any]:
+        # What takes longer is an OverflowError.
+        assert limit_s <= threading.TIMEOUT_MAX
+        return {"inference": {"processes": 2}}
+
+    answering = SimpleNamespace(submit=lambda name, arguments: SimpleNamespace(result=result))
+    monkeypatch.setattr(runtime, "_running", lambda: answering)
+    assert runtime.set_inference(timeout=math.inf, processes=2) == {"processes": 2}
 
 
 class OneAtATime:
