@@ -192,6 +192,11 @@ def test_true_is_no_number(name: str) -> None:
     assert refusal(f"{name}=true") == f"{name} = True: must not be true or false"
 
 
+def test_true_is_no_number_of_an_action() -> None:
+    said = "env.default_action = [1, True]: must not be true or false"
+    assert refusal("env.default_action=[1, true]") == said
+
+
 @pytest.mark.parametrize(("text", "value"), [("", ""), ('"a\\u0000b"', "a\0b")])
 def test_a_name_that_no_file_has_is_refused(text: str, value: str) -> None:
     said = f"run.state_dir = {value!r}: must name a file or a folder"

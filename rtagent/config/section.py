@@ -93,7 +93,8 @@ class Section(BaseModel):
     def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         # To Python it is 1.
         field = cls.model_fields[info.field_name or ""]
-        if isinstance(value, bool) and field.annotation is not bool:
+        values = value if isinstance(value, list | tuple) else [value]
+        if field.annotation is not bool and any(isinstance(each, bool) for each in values):
             raise ValueError("must not be true or false")
         return value
 
