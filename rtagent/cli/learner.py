@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resources", metavar="NAME=AMOUNT", action="append", default=[], type=resource_of,
         help="what this machine adds to the cluster, a whole number of each, as learner=1; may be "
-        "repeated",
+        "repeated with another name",
     )
     parser.add_argument(
         "--name", default=ClusterConfig().name,
@@ -61,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: bad options; there is no Ray, no cluster, or no place for a learner.
     """
+    names = [name for name, _ in args.resources]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"--resources {twice}: given more than once")
     given = {"name": args.name, "address": args.address}
     cluster = load_config({"cluster": given}, environ={}).cluster
     # The import takes a moment, and Ray need not be installed.

@@ -161,6 +161,7 @@ def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None
         (("--address", ""), "cluster.address = ''"), (("--resources", "learner"), "NAME=AMOUNT"),
         (("--resources", "learner=0"), "NAME=AMOUNT"), (("--resources", "=1"), "NAME=AMOUNT"),
         (("--resources", "a=0.5"), "whole"), (("--resources", "GPU=1"), "Ray counts GPU by itself"),
+        (("--resources", "arm=1", "--resources", "arm=2"), "--resources arm: given more than once"),
     ],
 )
 def test_bad_options_are_one_line(
