@@ -143,12 +143,12 @@ class Driver:
             self._wait_for_update()
         return Moment(self._clock.now(), self._frames.newest)
 
-    def _wait_until(self, when: float) -> None:
+    def _wait_until(self, when: float, *, infers: bool = False) -> None:
         while (rest := when - self._clock.now()) > 0:
             until = self._clock.now() + min(rest, SLICE_S)
             self._prepare(until)
             self._clock.sleep_until(until)
-            attend(self._context)
+            attend(self._context, infers=infers)
 
     def _wait_for_update(self) -> None:
         """Permit one update and wait for it, unless the learner is gone or exceeds its lease."""
@@ -346,7 +346,7 @@ class Driver:
         if wanted.injected_latency_ms > 0.0:
             mean_s, kind = wanted.injected_latency_ms / 1e3, wanted.injected_latency_distribution
             length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
-            self._wait_until(start + length)
+            self._wait_until(start + length, infers=True)
 
     def _make_deposit(self, frame: int, tick: int) -> Deposited:
         return Deposited(
@@ -383,8 +383,14 @@ class Driver:
         return bool(item.frame <= rows["observed"].max(initial=-1))
 
 
-def attend(context: WorkerContext[InferenceRecord]) -> None:
-    """Beat; raises `Leaving` if the process has been told to leave."""
+def attend(context: WorkerContext[InferenceRecord], *, infers: bool = False) -> None:
+    """Beat; raises `Leaving` if the process has been told to leave.
+
+    Args:
+        context: of the process.
+        infers: whether an inference is under way; where the number of processes falls, it is ended
+            first, as that of a policy that really takes so long is.
+    """
     context.beat()
-    if context.stopping or context.index >= context.desired.processes:
+    if context.stopping or (not infers and context.index >= context.desired.processes):
         raise Leaving

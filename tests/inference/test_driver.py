@@ -199,6 +199,28 @@ def test_injected_latency_includes_the_forward_pass(
     assert reply.tau == pytest.approx(tau_s, rel=0.01)
 
 
+def test_an_inference_with_injected_latency_is_ended_before_the_process_leaves(
+    bench: Bench,
+) -> None:
+    """As one whose policy really takes so long is: neither is in vain."""
+    bench.show(0)
+    bench.desired = with_changes(bench.desired, inference={"injected_latency_ms": 900.0})
+    bench.policy.during = lambda: setattr(
+        bench, "desired", with_changes(bench.desired, processes=INDEX)
+    )
+    (reply,) = bench.follow(Infer(0), Deposit(3, 0))
+    assert reply.tau == pytest.approx(0.9, rel=0.01)
+    assert [each.frame for each in bench.slots.at(3)] == [0]
+
+
+def test_injected_latency_is_not_waited_for_when_the_run_ends(bench: Bench) -> None:
+    bench.show(0)
+    bench.desired = with_changes(bench.desired, inference={"injected_latency_ms": 60_000.0})
+    bench.policy.during = lambda: setattr(bench, "stopping", True)
+    assert bench.follow(Infer(0), Deposit(3, 0)) == []
+    assert bench.clock.now() < START_S + 1.0
+
+
 def test_algorithm_in_force_is_started_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
