@@ -54,6 +54,8 @@ from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import TOKEN_VARIABLE
 
 MOST_CLIENTS = 256
+MOST_WAITING = 1
+"""Frames of a client that wait for its answer; each may be as large as a message."""
 MOST_SILENT = 256
 """Further connections at once, whose client has not been admitted."""
 LEAST_MESSAGE = 1 << 20
@@ -266,7 +268,7 @@ class PolicyServer:
         server = await serve(
             serve_client, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
             process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
-            create_connection=_Connection,
+            create_connection=_Connection, max_queue=MOST_WAITING,
         )
         await self._stopped.wait()
         server.close()

@@ -18,7 +18,7 @@ from rtagent.files.certificate import tls_context
 from rtagent.remote import server as server_module
 from rtagent.remote.protocol import encode
 from rtagent.remote.wire import LostError
-from tests.remote.serving import ask, dialled, policy_server, seen, served
+from tests.remote.serving import Waiting, ask, dialled, policy_server, seen, served
 from tests.service.certificates import make_certificate
 
 TOKEN = "secret" * 8
@@ -87,6 +87,29 @@ def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.Monke
             flood()
         connection.close_socket()
         dialled(address).close()
+
+
+def test_what_is_asked_before_an_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The questions of many clients would take gigabytes."""
+    kept = []
+
+    class Counting(server_module._Connection):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            kept.append(len(self.recv_messages.frames))
+
+    monkeypatch.setattr(server_module, "_Connection", Counting)
+    policy = Waiting()
+    question = encode({"observation": seen(1), "more": b"\0" * 300_000})
+    with policy_server(served(policy)) as (address, _), connect(address) as connection:
+        connection.recv()
+        connection.socket.settimeout(0.3)
+        with suppress(TimeoutError):
+            for _ in range(10):
+                connection.send(question)
+        connection.close_socket()
+        policy.go.set()
+    assert 0 < max(kept) <= 3
 
 
 @pytest.mark.parametrize("crowded", [False, True])
