@@ -46,6 +46,7 @@ from rtagent.evaluation.process import (
     LONGEST_EPISODE_S,
     Evaluator,
     Played,
+    longest_episode,
     seed_of,
 )
 from rtagent.evaluation.regret import live_episodes
@@ -133,15 +134,25 @@ def play_live(
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and their inaction and delay."""
     with live_run(config, saved, stop) as runtime:
-        rows = follow_ledger(runtime, count, math.inf, stop, on_episode)
+        longest = longest_episode(1.0 / runtime.world.blueprint.tick_seconds)
+        rows = follow_ledger(runtime, count, math.inf, stop, on_episode, longest)
+    return found_live(rows, count)
+
+
+def found_live(rows: Rows, count: int) -> tuple[list[Played], dict[str, Any]]:
+    """At most so many episodes of what `follow_ledger` returns, their inaction and their delay."""
     live = live_episodes(rows).first(count)
-    rows = rows[: int(live.ticks.sum())]
+    rest = rows[int(live.ticks.sum()) :] if len(live.ticks) < count else rows[:0]
+    rows = rows[: int(live.ticks.sum()) + len(rest)]
     acted = rows["source"] != Source.DEFAULT
     delays = (rows["tick"] - rows["observed"])[acted]
     episodes = [
         Played(float(value), int(ticks), ended=True)
         for value, ticks in zip(live.returns, live.ticks, strict=True)
     ]
+    if len(rest):
+        total = float(rest["reward"].sum(dtype=np.float64))
+        episodes.append(Played(total, len(rest), ended=False))
     return episodes, {
         "inaction_fraction": float(1.0 - acted.mean()) if len(rows) else None,
         "delay_ticks": float(delays.mean()) if len(delays) else None,
@@ -149,9 +160,10 @@ def play_live(
 
 
 def follow_ledger(
-    runtime: Runtime, count: int, seconds: float, stop: StopSignal, on_episode: OnEpisode
+    runtime: Runtime, count: int, seconds: float, stop: StopSignal, on_episode: OnEpisode,
+    longest: float = math.inf,
 ) -> Rows:
-    """The rows of a live world's finished episodes, from its first tick until one of three limits.
+    """The rows of a live world's finished episodes, from its first tick until one of four limits.
 
     An episode is left out in which the environment's process has died.
 
@@ -161,6 +173,7 @@ def follow_ledger(
         seconds: it ends after so many seconds.
         stop: ends it early.
         on_episode: called for each episode that has ended.
+        longest: it ends with the first `longest` ticks of an episode that lasts longer.
 
     Raises:
         UserError: the run or a process has failed; or the ledger is too small to read every tick.
@@ -170,6 +183,7 @@ def follow_ledger(
     found: list[Rows] = [ledger.read(0, 0)]
     finished: list[int] = []
     following, seen, deadline = 0, 0, clock.now() + seconds
+    playing, began, end = -1, 0, math.inf
     while len(finished) < count and clock.now() < deadline and not stop.received:
         clock.sleep_until(clock.now() + POLL_S)
         failure = failure_in(runtime.status())
@@ -185,9 +199,17 @@ def follow_ledger(
             on_episode()
         finished += ended["episode"].tolist()
         found.append(rows)
+        if len(rows) and rows["episode"][-1] != playing:
+            playing = int(rows["episode"][-1])
+            began = int(rows["tick"][np.argmax(rows["episode"] == playing)])
+        lasts = playing not in finished and following - began > longest
+        if lasts and len(finished) < count:
+            finished.append(playing)
+            end = began + longest
+            break
     every = np.concatenate(found)
     whole: Rows = every[np.isin(every["episode"], finished)]
-    return whole
+    return whole[whole["tick"] < end]
 
 
 @contextlib.contextmanager

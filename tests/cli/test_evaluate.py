@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from rtagent.cli.evaluate import _print, follow_ledger, state_dir_with, summary
+from rtagent.cli.evaluate import _print, follow_ledger, found_live, state_dir_with, summary
 from rtagent.cli.evaluate_film import Film
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import Config
@@ -225,6 +225,22 @@ def test_an_episode_that_a_death_of_the_environment_has_cut_is_not_counted() -> 
     )
     assert found["tick"].tolist() == [5, 6, 7]
     assert len(told) == 1
+
+
+def test_a_live_episode_that_does_not_end_is_cut_as_in_a_world_that_waits() -> None:
+    rows = np.zeros(9, row_dtype(make_blueprint()))
+    rows["tick"], rows["reward"], rows["observed"] = np.arange(9), 1.0, np.arange(9) - 1
+    rows["episode"] = [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    rows["flags"][2] = TRUNCATED
+    runtime = playing_live(rows, [0])
+    found = follow_ledger(runtime, 5, 60.0, StopSignal(), lambda: None, longest=4)
+    assert found["tick"].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    ended, cut = Played(3.0, 3, ended=True), Played(4.0, 4, ended=False)
+    assert found_live(found, 5)[0] == [ended, cut]
+    assert found_live(found, 1)[0] == [ended]
+    for count, longest in ((1, 4), (5, 6)):
+        found = follow_ledger(runtime, count, 0.05, StopSignal(), lambda: None, longest)
+        assert found["tick"].tolist() == [0, 1, 2]
 
 
 def playing_live(rows: Any, finished: list[int], *roles: dict[str, Any]) -> Any:
