@@ -309,12 +309,14 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     console, horizons = stdout(), summary["horizons"]
     last = f"mean_return_last_{LAST_EPISODES}"
     kept = summary["episodes_kept"]
+    # There may have been fewer; of none, the mean is unknown.
+    meant = min(kept, LAST_EPISODES) or LAST_EPISODES
     of_kept = f" of the last {kept}" if kept < summary["episodes"] else ""
     rows = {
         "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
         "updates": updates_line(summary),
         "episodes": f"{summary['episodes']}",
-        f"mean return of the last {LAST_EPISODES}": known_reward(summary[last]),
+        f"mean return of the last {meant}": known_reward(summary[last]),
         f"best return{of_kept}": known_reward(summary["best_return"]),
         "inaction": percent(summary["inaction_fraction"]),
     }

@@ -189,6 +189,13 @@ def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
     assert done["run_id"] == "r1"
 
 
+@pytest.mark.usefixtures("runtime")
+def test_the_mean_return_is_said_to_be_of_as_many_episodes_as_there_were(run: Run) -> None:
+    said = run("train", "--updates", "45").out
+    assert "mean return of the last 2 " in said
+    assert "of the last 20" not in said
+
+
 def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
     done = json.loads(run("train", "--seconds", "1", "--out", str(out), "--json").out)
