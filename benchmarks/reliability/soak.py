@@ -37,7 +37,7 @@ from rtagent.cli.output import plain_table, progress_bar, stdout
 
 ROUND_S = 10.0
 BETWEEN_DEATHS_S = 16.0
-"""A process that dies five times in a minute is given up, as it should be."""
+"""So that none counts as failed, as one does that keeps dying soon after its start."""
 RECOVERY_LIMIT_S = 60.0
 QUIET_S = 2.0
 WARM_UP_S = 180.0
