@@ -127,7 +127,7 @@ class _Program:
         solver.run()
         status = solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible and self._begun is None:
-            raise NoPlan("no plan keeps within the memory of the units")
+            raise NoPlan("no plan keeps tied tasks together and within the memory of the units")
         values = list(solver.getSolution().col_value)
         feasible = highspy.SolutionStatus.kSolutionStatusFeasible
         if solver.getInfo().primal_solution_status != feasible:

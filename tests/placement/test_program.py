@@ -166,6 +166,15 @@ def test_what_runs_nowhere_has_no_plan() -> None:
         solve(problem)
 
 
+def test_without_a_plan_ties_are_named_too() -> None:
+    apart = (Task("f", (1.0, None)), Task("g", (None, 1.0), processor_of=0))
+    for tasks, capacity_mb in (apart, {}), (
+        (Task("f", (1.0, 1.0), memory_mb=2.0),), {"cpu:0": 1.0, "cpu:1": 1.0}
+    ):
+        with pytest.raises(NoPlan, match="no plan keeps tied tasks together and within the memory"):
+            solve(Problem(UNITS[::2], tasks, capacity_mb=capacity_mb))
+
+
 @pytest.mark.parametrize("refers", [{"after": (0,)}, {"processor_of": 1}, {"precision_of": -1}])
 def test_a_task_refers_to_earlier_ones_only(refers: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="conv1 forward: what it refers to must come before it"):
