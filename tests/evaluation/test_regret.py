@@ -121,6 +121,44 @@ def test_only_a_world_without_delay_shows_the_frame_of_a_reset() -> None:
     assert play(odd, 1).returns.tolist() == [5, 4, 4]
 
 
+def test_the_seed_is_given_to_the_first_reset_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds, reset = [], TwoStates.reset
+
+    def noted(self: TwoStates, *, seed: int | None = None, options: Any = None) -> Any:
+        seeds.append(seed)
+        return reset(self, seed=seed, options=options)
+
+    monkeypatch.setattr(TwoStates, "reset", noted)
+    world = PausedWorld(adapter_of(TwoStates()), right_action, 7)
+    world.play(3)
+    assert seeds == [7, None, None]
+    assert len(world.starts) == 3
+
+
+@pytest.mark.parametrize(("delay", "rewards"), [(1, (0.0, 0.25)), (2, (-0.75, 0.25))])
+def test_the_range_of_rewards_has_0_in_it(delay: int, rewards: tuple[float, float]) -> None:
+    class Losing(TwoStates):
+        def step(self, action: Any) -> Any:
+            frame, reward, *rest = super().step(action)
+            return frame, reward - 0.75, *rest
+
+    world = PausedWorld(adapter_of(Losing()), right_action, 0, (delay,))
+    world.play(2)
+    assert world.rewards == rewards
+
+
+def test_a_live_episode_begins_with_its_first_frame_repeated() -> None:
+    seen = []
+
+    def values(observation: Any) -> Any:
+        seen.append(observation[:, 0].tolist())
+        return right_action(observation)
+
+    adapter = Adapter(TwoStates(length=3), EnvConfig(frame_stack=2))
+    PausedWorld(adapter, values, 0, (1,)).play(2)
+    assert seen == [[0, 0], *[[1, 1], [1, 0], [0, 1]] * 2]
+
+
 def test_an_episode_has_a_tick_however_long_a_tick_is() -> None:
     slow = Adapter(TwoStates(), EnvConfig(rate_hz=1e-4))
     assert PausedWorld(slow, right_action, 0).play(2).ticks.tolist() == [1, 1]

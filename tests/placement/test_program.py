@@ -195,6 +195,8 @@ def test_the_best_single_processor_chooses_a_precision_for_each_tie() -> None:
     plan = best_single(problem)
     assert [placed.unit for placed in plan.placed] == [0, 0, 0]
     assert plan.length_us == 31.0
+    for limit, found in ((0.0, plan), (-1.0, None)):
+        assert single_plan(replace(problem, capacity_mb={"cpu:0": limit}), "cpu:0") == found
     elsewhere = replace(problem, tasks=(Task("f", (None, None, 1.0, 1.0)),))
     assert single_plan(elsewhere, "cpu:0") is None
     with pytest.raises(NoPlan, match="no single processor"):

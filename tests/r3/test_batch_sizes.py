@@ -92,6 +92,24 @@ def test_episode_does_not_shrink_a_batch_that_is_still_needed() -> None:
     assert life.size == 32
 
 
+def test_episode_expects_nothing_more_after_the_time_that_it_aims_at() -> None:
+    life = begun("episode", margin=0.1)
+    life.update(9.5, samples=4998)
+    life.finish_episode()
+    life.update(0.0, samples=1)
+    last = life.decisions("episode")[-1]
+    assert (last.time_ratio, last.data_ratio) == pytest.approx((9.5 / 9.0, 0.5))
+
+
+@pytest.mark.parametrize("mode", ["off", "max-a"])
+def test_the_smallest_batch_is_in_force_again_when_nothing_steers(mode: str) -> None:
+    life = begun()
+    life.update(5.0, samples=1)
+    assert life.size == 2 * B_MIN
+    life.change_settings(r3={"mode": mode})
+    assert life.size == B_MIN
+
+
 def test_a_new_smallest_batch_is_in_force_at_once() -> None:
     life = Life("max-p")
     life.update(1.0)

@@ -164,9 +164,10 @@ def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
     assert life.horizon.number == 0
 
 
-def test_without_a_deadline_every_mode_is_off() -> None:
+@pytest.mark.parametrize("missing", ["deadline_s", "data_budget"])
+def test_without_a_deadline_or_a_budget_every_mode_is_off(missing: str) -> None:
     life = Life()
-    life.desired = of_mode("max-p", deadline_s=None)
+    life.desired = of_mode("max-p", **{missing: None})
     life.update(1.0)
     assert life.size == B_MIN
     assert life.update(1e6, samples=100_000) is None
