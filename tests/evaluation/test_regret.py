@@ -47,6 +47,7 @@ class TwoStates(gym.Env[Any, Any]):
         return self._see(), {}
 
     def step(self, action: Any) -> Any:
+        assert self.steps < self.length, "the episode is over"
         reward = float(int(action) == self.state)
         self.steps += 1
         if self.np_random.random() >= self.stays:
@@ -63,6 +64,13 @@ class Locked(TwoStates):
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
+
+
+class Silent(TwoStates):
+    """Refuses to be copied without a word."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise ValueError
 
 
 class Elsewhere(TwoStates):
@@ -122,7 +130,8 @@ def test_only_a_world_without_delay_shows_the_frame_of_a_reset() -> None:
 
 
 def test_the_seed_is_given_to_the_first_reset_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds, reset = [], TwoStates.reset
+    seeds: list[int | None] = []
+    reset = TwoStates.reset
 
     def noted(self: TwoStates, *, seed: int | None = None, options: Any = None) -> Any:
         seeds.append(seed)
@@ -130,9 +139,10 @@ def test_the_seed_is_given_to_the_first_reset_only(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(TwoStates, "reset", noted)
     world = PausedWorld(adapter_of(TwoStates()), right_action, 7)
-    world.play(3)
+    played: list[int] = []
+    world.play(3, lambda: played.append(len(world.starts)))
     assert seeds == [7, None, None]
-    assert len(world.starts) == 3
+    assert played == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("delay", "rewards"), [(1, (0.0, 0.25)), (2, (-0.75, 0.25))])
@@ -148,7 +158,7 @@ def test_the_range_of_rewards_has_0_in_it(delay: int, rewards: tuple[float, floa
 
 
 def test_a_live_episode_begins_with_its_first_frame_repeated() -> None:
-    seen = []
+    seen: list[list[float]] = []
 
     def values(observation: Any) -> Any:
         seen.append(observation[:, 0].tolist())
@@ -196,6 +206,13 @@ def test_predictability_is_the_share_of_the_usual_next_frame(
     assert expected - 0.15 <= found.minimum <= found.mean
 
 
+@pytest.mark.parametrize("states", [0, 2])
+def test_predictability_is_that_of_the_states_until_it_was_ended(states: int) -> None:
+    world, more = PausedWorld(adapter_of(TwoStates()), right_action, 0), [False, *[True] * states]
+    found = regret.predictability(world, 1.0, 9, 2, np.random.default_rng(1), go_on=more.pop)
+    assert (found.states if found else 0) == states
+
+
 @pytest.mark.parametrize("gap", [1.0, 2.0, 8.0])
 def test_states_lie_as_far_apart_as_they_should(gap: float) -> None:
     world = PausedWorld(adapter_of(TwoStates()), right_action, 0)
@@ -214,7 +231,10 @@ def test_states_lie_as_far_apart_as_they_should(gap: float) -> None:
 
 def test_a_state_that_cannot_be_saved_is_refused_in_one_line() -> None:
     regret.check_cloning(adapter_of(TwoStates(0.5)), "two")
-    for env, said in ((Locked(), "cannot be saved: cannot pickle"), (Elsewhere(), "second time")):
+    for env, said in (
+        (Locked(), "cannot be saved: cannot pickle"), (Silent(), "cannot be saved: ValueError"),
+        (Elsewhere(), "second time"),
+    ):
         with pytest.raises(UserError, match=said):
             regret.check_cloning(adapter_of(env), "two")
 
@@ -229,6 +249,7 @@ def test_what_the_ledger_says() -> None:
     assert regret.recorded_delays(rows).tolist() == [2, 2, 2, 2, 2, 3, 4, 1]
     found = regret.live_episodes(rows)
     assert (found.returns.tolist(), found.ticks.tolist()) == ([6, 15], [3, 3])
+    assert found.ended.all()
     assert len(regret.live_episodes(rows[:2]).returns) == 0
     with pytest.raises(UserError, match="no action came in time"):
         regret.recorded_delays(rows[:2])

@@ -205,6 +205,18 @@ def test_the_best_single_processor_chooses_a_precision_for_each_tie() -> None:
         )))
 
 
+@pytest.mark.parametrize(("tie", "capacity_mb", "length_us"), [
+    ({}, {}, 12.0), ({}, {"cpu:1": 0.5}, 20.0), ({}, {"cpu:0": 1.0, "cpu:1": 1.0}, 12.0),
+    ({"processor_of": 0}, {}, 20.0), ({"processor_of": 0}, {"cpu:0": 1.0, "cpu:1": 1.0}, None),
+])
+def test_the_first_plan_has_each_task_where_it_ends_first(
+    tie: dict[str, int], capacity_mb: dict[str, float], length_us: float | None
+) -> None:
+    tasks = (Task("f", (10.0, 12.0), memory_mb=1.0), Task("g", (10.0, 12.0), memory_mb=1.0, **tie))
+    plan = first_plan(Problem(UNITS[::2], tasks, capacity_mb=capacity_mb))
+    assert (None if plan is None else plan.length_us) == length_us
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_critical_path_is_as_long_as_the_plan(seed: int) -> None:
     problem = replace(random_problem(seed, tasks=8), capacity_mb={})
