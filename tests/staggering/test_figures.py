@@ -59,9 +59,11 @@ def test_overwritten_is_what_no_tick_used() -> None:
 
 def test_delay_covers_executed_actions_alone() -> None:
     run = [
-        TickRecord(9, A, 6, 3, 0.18), TickRecord(10, R, 5, 5, 0.20), TickRecord(11, D, 0, -1, 0.22),
+        TickRecord(9, A, 6, 3, 0.18), TickRecord(10, R, 5, 5, 0.20, position=2),
+        TickRecord(11, D, 0, -1, 0.22),
     ]
     found = figures(run, [], 0.02, run)
+    assert found["from_chunk_fraction"] == 1 / 3
     assert found["delay_mean"] == 5.5
     assert found["delay_p99"] == pytest.approx(5.99)
 
@@ -70,6 +72,7 @@ def test_converged_is_the_start_of_the_first_clean_second() -> None:
     assert converged_s(ticks([D] * 3 + [A] * 20 + [D] + [A] * 50), 0.02) == pytest.approx(0.48)
     assert converged_s(ticks([A] * 50), 0.02) == 0.0
     assert converged_s(ticks([A] * 49), 0.02) is None
+    assert converged_s(ticks([D, A]), 5.0) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,11 @@ def test_processes_needed(algorithm: str, needed: int) -> None:
 def test_processes_needed_forgives_rounding_and_never_is_nought() -> None:
     assert processes_needed(0.1 * 3, 0.1 * 3, 0.1, "maximum-time") == 3
     assert processes_needed(0.1 * 3, 0.1 * 3, 0.1) == 3
-    assert processes_needed(1e-6, 1e-6, 0.02) == 1
+    assert processes_needed(1e-12, 1e-12, 0.02) == 1
+
+
+def test_of_more_than_ten_processes_one_in_ten_is_added() -> None:
+    assert processes_needed(0.21, 0.25, 0.02) == 13
 
 
 def test_no_process_more_where_the_longest_fits_into_the_same_ticks() -> None:
