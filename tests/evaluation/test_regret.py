@@ -206,6 +206,13 @@ def test_predictability_is_the_share_of_the_usual_next_frame(
     assert expected - 0.15 <= found.minimum <= found.mean
 
 
+def test_a_frame_that_comes_after_the_end_of_the_episode_is_not_waited_for() -> None:
+    world = PausedWorld(adapter_of(TwoStates()), right_action, 0)
+    world.adapter.picture_lag = LENGTH
+    found = regret.predictability(world, 1.0, 9, 2, np.random.default_rng(1))
+    assert (found.states, found.mean) == (9, 1.0)
+
+
 @pytest.mark.parametrize("states", [0, 2])
 def test_predictability_is_that_of_the_states_until_it_was_ended(states: int) -> None:
     world, more = PausedWorld(adapter_of(TwoStates()), right_action, 0), [False, *[True] * states]
