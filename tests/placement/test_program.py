@@ -181,6 +181,12 @@ def test_a_task_refers_to_earlier_ones_only(refers: dict[str, Any]) -> None:
         solve(Problem(UNITS[:1], (Task("conv1 forward", (1.0,), **refers),)))
 
 
+def test_whatever_its_priority_a_task_waits_for_its_predecessors() -> None:
+    problem = Problem(UNITS[:1], (Task("f", (3.0,)), Task("g", (4.0,), (0,))))
+    plan = schedule(problem, [0, 0], [1.0, 0.0])
+    assert [each.start_us for each in plan.placed] == [0.0, 3.0]
+
+
 def test_nothing_to_do_takes_no_time() -> None:
     assert solve(Problem(UNITS, ())) == Plan((), proven=True)
 
