@@ -75,6 +75,12 @@ def test_tickets_follow_frame_numbers_that_were_restarted() -> None:
     assert claim(state, 6, Moment(0.0, 3), TICK).frame == 3
 
 
+def test_more_tickets_than_processes_and_a_few_begin_again() -> None:
+    state = fresh(processes=6)
+    frames = [claim(state, 6, Moment(0.0, 10), TICK).frame for _ in range(11)]
+    assert frames == [*range(10, 20), 10]
+
+
 def test_the_first_ticket_is_for_the_first_frame() -> None:
     assert claim(fresh(), 6, Moment(0.0, -1), TICK).frame == 0
 
@@ -134,6 +140,17 @@ def test_five_slower_inferences_in_a_row_raise_the_bound_four_do_not() -> None:
     assert (state.load().bound, state.load().samples) == (6, 904)
     feed(state, 15.0)
     assert (state.load().bound, state.load().samples) == (16, 5)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "count", "samples"), [(5.2, 5, 905), (5.3, 5, 5), (3.6, 12, 912), (3.4, 12, 12)]
+)
+def test_a_step_is_5_percent_slower_or_30_percent_faster(
+    ticks: float, count: int, samples: int
+) -> None:
+    state = fresh()
+    feed(state, *([5.0] * 900), *([ticks] * count))
+    assert state.load().samples == samples
 
 
 def test_twelve_faster_inferences_in_a_row_lower_the_bound_at_once() -> None:
