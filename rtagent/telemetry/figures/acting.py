@@ -236,7 +236,8 @@ class Inference:
     recommended_processes: Annotated[int | None, estimate(
         "Processes needed, at these inference times, to act once per action deadline, or on every "
         "tick if none is set; some ticks may still have no action where a few times are many times "
-        "as long as the others, and with expected-time where times vary at all.", 2,
+        "as long as the others, and with expected-time where times vary at all. One "
+        "action of each inference counts: with the later ones of chunks fewer are enough.", 2,
         metric="inference_processes_recommended",
         names=("Inference time, processes needed",),
         none=f"{NO_INFERENCE}, or an algorithm that does not stagger")]
