@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+FLUSH_BYTES = 16 << 20
+"""Bytes after which a file is flushed while it grows. If all of it were flushed at the end, its
+writer would be silent for minutes on a slow disk, and count as hung."""
+
 
 @contextmanager
 def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memoryview], None]]:
@@ -34,10 +38,17 @@ def atomic_write(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | me
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
 
+            waiting = 0
+
             def write(content: bytes | memoryview) -> None:
+                nonlocal waiting
                 rest = memoryview(content)
+                waiting += len(rest)
                 while rest:
                     rest = rest[file.write(rest) :]
+                if waiting >= FLUSH_BYTES:
+                    os.fdatasync(file.fileno())
+                    waiting = 0
 
             yield write
             os.fsync(file.fileno())

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rtagent.files import atomic_write as atomic_writing
 from rtagent.files.atomic_write import atomic_write, remove_drafts
 
 PREFIX = ".draft-"
@@ -74,6 +75,20 @@ def test_a_file_system_that_cannot_flush_a_folder_is_no_failure(
     monkeypatch.setattr(os, "fsync", refuse_folders)
     write(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_large_file_is_flushed_while_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its writer would wait for a slow disk at the end, longer than a writer may be silent."""
+    monkeypatch.setattr(atomic_writing, "FLUSH_BYTES", 8)
+    flushed: list[int] = []
+    monkeypatch.setattr(
+        os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_size)
+    )
+    write(tmp_path / "file", b"12345", b"678", b"9", b"0123456", b"78")
+    assert flushed == [8, 16]
+    assert (tmp_path / "file").read_bytes() == b"123456789012345678"
 
 
 def test_all_of_it_is_written_before_the_flush(
