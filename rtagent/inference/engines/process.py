@@ -92,8 +92,8 @@ class Converter:
             expected = self._expected(observations)
             converted = self._choice.convert(self._flat, observations, expected)
         except MemoryError as error:
-            # What acts goes on acting; there may be memory later.
-            self._report_lack_of_memory(line_of(error))
+            # These weights are converted when there is memory again; until then torch acts.
+            self._note_lack_of_memory(info, line_of(error))
             self._rest(before)
             return False
         self._publication, self._lacks_memory = number, False
@@ -113,12 +113,14 @@ class Converter:
         self._due = self._context.clock.now() + spent_s * (1.0 / share - 1.0)
         return spent_s
 
-    def _report_lack_of_memory(self, reason: str) -> None:
-        """Report the first of consecutive conversions for which there was too little memory."""
-        if not self._lacks_memory:
-            engine = self._context.config.policy.engine
-            self._context.event("engine_unusable", engine=engine, reason=reason)
+    def _note_lack_of_memory(self, info: WeightsInfo, reason: str) -> None:
+        """Let torch act, and say why, at the first of consecutive conversions without memory."""
+        if self._lacks_memory:
+            return
         self._lacks_memory = True
+        engine = self._context.config.policy.engine
+        self._context.event("engine_unusable", engine=engine, reason=reason)
+        self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
 
     def _expected(self, observations: Observations) -> list[Floats]:
         """Torch's answers."""

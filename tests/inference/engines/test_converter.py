@@ -178,14 +178,15 @@ def test_a_model_that_is_too_large(bench: Bench) -> None:
     assert "too large" in bench.events[0][1]["reason"]
 
 
-def test_without_memory_what_acts_goes_on_until_there_is_some_again(bench: Bench) -> None:
+def test_without_memory_torch_acts_until_there_is_some_again(bench: Bench) -> None:
     assert bench.step()
     bench.publish(2)
     bench.choice.lacks_memory = True
     for _ in range(2):
         bench.clock.advance(SPENT_S / SHARE)
         assert not bench.step()
-        assert bench.published() == (1, 1, 3)
+        assert bench.published() == (2, 0, 0)
+    assert bench.models.number == 2
     assert bench.events == [("engine_unusable", {"engine": "openvino", "reason": "MemoryError"})]
     bench.choice.lacks_memory = False
     assert not bench.step(), "the share counts what was in vain"
