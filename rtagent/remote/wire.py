@@ -220,6 +220,9 @@ def _reason(error: BaseException) -> str:
             return cause.strerror
         closing = error.sent or error.rcvd
         if closing is not None and closing.code == websockets.CloseCode.MESSAGE_TOO_BIG:
+            # Who refuses a message begins to close.
+            if error.rcvd_then_sent or error.sent is None:
+                return "the question is larger than the server takes"
             return f"the message is larger than {LARGEST_ANSWER >> 20} MiB"
         return "the server has closed the connection"
     if isinstance(error, TimeoutError):

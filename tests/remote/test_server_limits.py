@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 from rtagent.files.certificate import tls_context
 from rtagent.remote import server as server_module
 from rtagent.remote.protocol import encode
+from rtagent.remote.server import LEAST_MESSAGE
 from rtagent.remote.wire import LostError
 from tests.remote.serving import Waiting, ask, dialled, policy_server, seen, served
 from tests.service.certificates import make_certificate
@@ -54,6 +55,10 @@ def test_connections_that_say_nothing_are_bounded_and_make_room_for_others(
 
 def test_a_huge_question_is_not_read() -> None:
     with policy_server(served()) as (address, _):
+        wire = dialled(address)
+        # Not the limit of answers, which is ours.
+        with pytest.raises(LostError, match="the question is larger than the server takes"):
+            ask(wire, b"\0" * (LEAST_MESSAGE + 1))
         wire = dialled(address)
         with pytest.raises(LostError):
             ask(wire, b"\0" * (64 << 20))
