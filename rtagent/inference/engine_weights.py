@@ -32,6 +32,8 @@ from rtagent.processes.scheduling import step_back
 Open = Callable[[ModelInfo, Bytes], Answer]
 TRIALS = 3
 """Calls of a model before it acts: the first one takes up to seven times as long as later ones."""
+AGAIN_S = 1.0
+"""Seconds until the newest model is read again for which there was no memory."""
 TORCH = ModelInfo(0, 0, 0, 0, 0)
 """What is recorded while torch acts."""
 
@@ -78,14 +80,17 @@ class OpeningThread:
 
     def _run(self) -> None:
         step_back(threading.get_native_id())
+        again_s = None
         while True:
-            self._asked.wait()
+            self._asked.wait(again_s)
             self._asked.clear()
             try:
                 found = self._models.read()
             except MemoryError:
-                # For the copy of a model; there may be some for the next one.
+                # For the copy of the model, which may be the last one that there is.
+                again_s = AGAIN_S
                 continue
+            again_s = None
             if found is not None:
                 self._opened.append(self._open_one(*found))
 

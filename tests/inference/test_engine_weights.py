@@ -203,6 +203,24 @@ def test_a_model_for_which_there_is_no_memory_is_not_the_last_one(
     assert taken[-1].info.version == 2
 
 
+def test_a_model_for_which_there_is_no_memory_is_read_again_if_no_other_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, tries = bench.models.read, count()
+
+    def refuse_once() -> Any:
+        if next(tries):
+            return read()
+        raise MemoryError
+
+    monkeypatch.setattr(bench.models, "read", refuse_once)
+    monkeypatch.setattr("rtagent.inference.engine_weights.AGAIN_S", 0.001)
+    thread = OpeningThread(bench.models, lambda info, model: lambda seen: model)
+    bench.models.publish(np.ones(4, np.uint8), ModelInfo(1, 0, 1, 0, 0))
+    thread.ask()
+    eventually(thread.take, "it is opened")
+
+
 @pytest.mark.parametrize("line", range(4))
 def test_a_model_that_is_opened_while_another_one_is_taken_is_not_lost(
     bench: Bench, line: int
