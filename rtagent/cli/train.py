@@ -282,7 +282,8 @@ def write_results(
                 for table in run_dir.glob(f"{EPISODES_FILE}*"):
                     shutil.copy2(table, out)
                 shutil.copytree(run_dir / TENSORBOARD_DIR, out / TENSORBOARD_DIR)
-            saved = None if saved is None else Path(shutil.copy2(saved, out))
+            if saved is not None and not saved.parent.samefile(out):
+                saved = Path(shutil.copy2(saved, out))
         episodes = learning_curve.read_episodes(folder / EPISODES_FILE)
         learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
     except shutil.Error as error:

@@ -21,8 +21,10 @@ from rtagent.cli import train
 from rtagent.cli.train import Goal, live_figures
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
+from rtagent.telemetry.learning_curve import History
 from tests.cli.conftest import Refused, Run
 from tests.conftest import eventually
 
@@ -208,6 +210,16 @@ def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_pa
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_results_may_go_where_the_run_writes_its_checkpoints(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    config = load_config(overrides=[f"run.state_dir={tmp_path}/state"])
+    out = tmp_path / "state" / "checkpoints"
+    found = train.write_results(config, runtime(config).run_dir, out, History(1.0))
+    assert Path(found["checkpoint"]) == out / "checkpoint-000000000700.safetensors"
+    assert Path(found["checkpoint"]).read_bytes() == b"w"
+
+
 def test_a_signal_ends_it_and_a_second_one_does_not_keep_the_results_from_being_written(
     run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
