@@ -208,8 +208,6 @@ def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_pa
     assert not (runtime.run_dir / "learning.png").exists()
 
 
-@pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_results_may_go_where_the_run_writes_its_checkpoints(
     runtime: FakeRuntime, tmp_path: Path
 ) -> None:
@@ -220,6 +218,8 @@ def test_results_may_go_where_the_run_writes_its_checkpoints(
     assert Path(found["checkpoint"]).read_bytes() == b"w"
 
 
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_and_a_second_one_does_not_keep_the_results_from_being_written(
     run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
