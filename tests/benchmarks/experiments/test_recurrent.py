@@ -24,7 +24,7 @@ def test_a_trial_plays_both_and_says_what_the_difference_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recurrent, "SETTINGS", (*recurrent.SETTINGS, "learning.processes=0"))
-    found = recurrent.run(2, 0.1, 0)
+    found = recurrent.run("virtual", 2, 0.1, 0)
     assert found["difference"] == found["return_lstm"] - found["return_mlp"]
     assert 1.0 <= found["lag_lstm"] <= 2.0
     assert found["inaction_lstm"] < 0.1
