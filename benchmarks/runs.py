@@ -40,9 +40,14 @@ def check_whole(runtime: rtagent.Runtime) -> None:
 
 
 def rows_of(runtime: rtagent.Runtime, seconds: float) -> Rows:
-    """The ledger's rows of the next seconds."""
+    """The ledger's rows of the next seconds.
+
+    Raises:
+        RuntimeError: a process keeps failing, so they are those of another run.
+    """
     ledger = runtime.world.ledger
     first = ledger.newest + 1
     time.sleep(seconds)
+    check_whole(runtime)
     rows: Rows = ledger.read(first, ledger.newest + 1)
     return rows

@@ -31,7 +31,7 @@ import rtagent
 from benchmarks.comparison import processes_of
 from benchmarks.experiment import Experiment
 from benchmarks.results import Results
-from benchmarks.runs import acting_run, rows_of
+from benchmarks.runs import acting_run, check_whole, rows_of
 from rtagent.cli.forward_time import measure
 from rtagent.cli.plan import processes_for
 from rtagent.config import GAME_BOY_HZ
@@ -197,6 +197,7 @@ def _with_processes(what: str, settings: tuple[str, ...], seconds: float) -> int
                 clock.sleep(3.0)
                 before = runtime.stats()
                 clock.sleep(seconds)
+                check_whole(runtime)
                 after = runtime.stats()
                 updates, ticks = (
                     after[room][name] - before[room][name]

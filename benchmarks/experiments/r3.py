@@ -35,7 +35,7 @@ import rtagent
 from benchmarks.experiment import Experiment
 from benchmarks.experiments import r3_memory
 from benchmarks.results import Results, bars
-from benchmarks.runs import acting_run, wait_learning
+from benchmarks.runs import acting_run, check_whole, wait_learning
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -240,12 +240,17 @@ def _samples_per_s(runtime: rtagent.Runtime, seconds: float) -> float:
 
 
 def _ends(runtime: rtagent.Runtime, horizons: int) -> list[tuple[float, Horizon]]:
-    """Ends of the horizon under way and of so many after it, exact to `LOOK_S`."""
+    """Ends of the horizon under way and of so many after it, exact to `LOOK_S`.
+
+    Raises:
+        RuntimeError: a process keeps failing, so there will be none.
+    """
     record = runtime.world.horizon
     ends: list[tuple[float, Horizon]] = []
     number = record.read().number
     while len(ends) <= horizons:
         clock.sleep(LOOK_S)
+        check_whole(runtime)
         if (now := record.read()).number != number:
             number = now.number
             ends.append((clock.monotonic(), now))
@@ -257,6 +262,7 @@ def _swept(settings: list[str], seconds: float) -> dict[str, Any]:
     with running(*settings) as runtime:
         start, before = clock.monotonic(), runtime.stats()["learning"]
         clock.sleep(seconds)
+        check_whole(runtime)
         stats = runtime.stats()
         elapsed, after = clock.monotonic() - start, stats["learning"]
         returns = runtime.world.metrics.environment.episodes.newest(1000)["return"]
