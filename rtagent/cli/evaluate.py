@@ -2,7 +2,8 @@
 
 Paused, the world waits for the policy: the returns are those of the policy alone. With `--live` it
 plays on the wall clock, with as many inference processes as configured: the difference is what
-delay and inaction cost this policy.
+delay and inaction cost this policy. An episode that does not end is cut (`longest_episode`); on the
+wall clock it is the last one, for the world is not reset.
 """
 
 from __future__ import annotations
