@@ -162,8 +162,10 @@ async def _print_counts(counts: Counts, as_json: bool, stdout: int = STDOUT) -> 
                 "queue_ms": 1e3 * (counts.queue_s - before.queue_s) / each, "refused": refused,
             }
             line = json_text(said) if as_json else (
-                "{clients} clients, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
-                "queue {queue_ms:.1f} ms, {refused} refused".format(**said)
+                "{clients} client{s}, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
+                "queue {queue_ms:.1f} ms, {refused} refused".format(
+                    **said, s="" if counts.clients == 1 else "s"
+                )
             )
             try:
                 # Others write there, too, and may take the room.

@@ -207,7 +207,7 @@ def test_a_pipe_that_is_full_gets_no_line(monkeypatch: pytest.MonkeyPatch) -> No
     filled = os.write(pipe, bytes(1 << 24))
 
     async def serve() -> None:
-        counts = Counts()
+        counts = Counts(clients=1)
         lines = asyncio.create_task(_print_counts(counts, as_json=False, stdout=pipe))
         for _ in range(100):
             counts.answers += 1
@@ -220,5 +220,6 @@ def test_a_pipe_that_is_full_gets_no_line(monkeypatch: pytest.MonkeyPatch) -> No
         lines.cancel()
 
     asyncio.run(serve())
+    assert printed[0].startswith("1 client, ")
     os.close(end)
     os.close(pipe)
