@@ -51,10 +51,19 @@ def test_times_are_means_of_running_processes_and_counts_are_of_all() -> None:
     assert in_a_line(found) == "connected, 60.0 ms on the network, 85.0 ms computing, 2 in flight"
     assert "1.5 ms in its queue" in in_a_line(replace(found, queue_ms=1.5))
     assert in_a_line(replace(found, connected=False)) == "no policy server answers"
+    assert in_a_line(replace(found, round_trip_ms=None)) == "connected"
+    assert in_a_line(replace(found, compute_ms=None)) == "connected"
     # Of a lost link no time is known.
     run.metrics.inference[0].connected = 0
     found = run.reader.read().inference.remote
     assert (found.connected, found.round_trip_ms, found.compute_ms) == (True, 70.0, 90.0)
-    run.metrics.inference[1].connected = 0
+    # One that is connected again has no time before its first answer.
+    again = run.metrics.inference[0]
+    again.connected, again.round_trip_ns = 1, 0
+    for compute_ns, means in ((0, (70.0, 90.0)), (80_000_000, (35.0, 85.0))):
+        again.compute_ns = compute_ns
+        found = run.reader.read().inference.remote
+        assert (found.round_trip_ms, found.compute_ms) == means
+    again.connected = run.metrics.inference[1].connected = 0
     found = run.reader.read().inference.remote
     assert (found.connected, found.round_trip_ms, found.queue_ms) == (False, None, None)
