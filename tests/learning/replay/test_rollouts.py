@@ -97,6 +97,11 @@ def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> No
     found = rings.rollout(5)
     assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
     assert rings.rollout(1) is None
+    # A row whose frame is not there yet has to wait.
+    write_row(rings.ledger, rings.tick)
+    assert rings.rollout(1) is None
+    rings.play(1)
+    assert rings.rollout(1).batch.frames.tolist() == [30]
 
 
 def test_after_a_pause_rows_are_taken_in_by_pieces(
@@ -119,7 +124,9 @@ def test_after_a_pause_rows_are_taken_in_by_pieces(
 def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
     rings.play(12)
     rings.rollouts = rings.opened()
-    assert rings.rollout(1) is None
+    rings.play(5)
+    assert rings.rollout(4) is None
+    assert rings.rollout(3).batch.frames.tolist() == [12, 13, 14]
 
 
 def test_default_actions_belong_to_the_decision_before(rings: Rings) -> None:
