@@ -10,7 +10,12 @@ import pytest
 
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import processes_needed
-from rtagent.staggering.inference_times import DISTRIBUTIONS, InferenceTimes, Slowdown
+from rtagent.staggering.inference_times import (
+    DISTRIBUTIONS,
+    InferenceTimes,
+    Slowdown,
+    outliers,
+)
 from rtagent.staggering.register import ALGORITHMS, LIVE
 from rtagent.staggering.simulator import (
     Disturb,
@@ -150,6 +155,16 @@ def test_the_algorithm_changes_live(before: str, after: str) -> None:
     result = run(algorithm=before, processes=7, events=(change,))
     assert result.lost(2.0, 10.0)[0] == 0
     assert result.lost(12.0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("spread", "found"),
+    [(0.0, (0.01, 10.0)), (0.05, (0.05, 10.0)), (1.0, (0.01, 1.0)), (25.0, (0.01, 25.0))],
+)
+def test_the_spread_of_outliers_is_a_share_or_a_factor(
+    spread: float, found: tuple[float, float]
+) -> None:
+    assert outliers(spread) == found
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
