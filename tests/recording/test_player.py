@@ -168,10 +168,10 @@ def test_the_built_in_games_have_demonstrations_alone(tmp_path: Path) -> None:
 
 
 class Pad(gym.Env[Any, Any]):
-    """A user's environment with a Game Boy's buttons; `info` and picture are as given.
+    """A user's environment with a Game Boy's buttons, whose `info` is None.
 
     Args:
-        picture: what it renders, as lists.
+        shape: of the picture that it renders, in which each number is 9. If None, it renders none.
         seen: shape of its observations.
         broken: whether its step fails.
     """
@@ -181,10 +181,10 @@ class Pad(gym.Env[Any, Any]):
     render_mode = "rgb_array"
 
     def __init__(
-        self, picture: Any = None, seen: tuple[int, ...] = (4,), broken: bool = False,
-        render_mode: str = "",
+        self, shape: tuple[int, ...] | None = None, seen: tuple[int, ...] = (4,),
+        broken: bool = False, render_mode: str = "",
     ) -> None:
-        self.picture = None if picture is None else np.array(picture, np.uint8)
+        self.picture = None if shape is None else np.full(shape, 9, np.uint8)
         self.broken = broken
         kind = (0, 255, seen, np.uint8) if len(seen) > 1 else (-1.0, 1.0, seen, np.float32)
         self.observation_space = gym.spaces.Box(*kind)
@@ -213,21 +213,22 @@ def pad(**kwargs: Any) -> Iterator[Player]:
         player.close()
 
 
-@pytest.mark.parametrize(("picture", "seen"), [
-    (np.full((5, 6), 9).tolist(), (4,)), (np.full((5, 6, 1), 9).tolist(), (4,)),
-    (np.full((5, 6, 4), 9).tolist(), (4,)), (None, (84, 84, 1)),
+@pytest.mark.parametrize(("shape", "seen"), [
+    ((5, 6), (4,)), ((5, 6, 1), (4,)), ((5, 6, 4), (4,)), (None, (84, 84, 1)),
 ])
-def test_a_users_picture_is_shown_in_colours(picture: Any, seen: tuple[int, ...]) -> None:
-    with pad(picture=picture, seen=seen) as player:
+def test_a_users_picture_is_shown_in_colours(
+    shape: tuple[int, ...] | None, seen: tuple[int, ...]
+) -> None:
+    with pad(shape=shape, seen=seen) as player:
         screen = player.screen()
-        assert screen.shape == ((5, 6, 3) if picture is not None else (84, 84, 3))
-        assert (screen == (9 if picture is not None else 0)).all()
+        assert screen.shape == ((5, 6, 3) if shape is not None else (84, 84, 3))
+        assert (screen == (9 if shape is not None else 0)).all()
         Session(Recorder(player, "x", None, None), VirtualClock()).picture()
 
 
 @pytest.mark.parametrize("shape", [(0, 9, 3), (3, 40, 40), (9,), (2, 9, 9, 3)])
 def test_what_a_user_renders_may_be_no_picture(shape: tuple[int, ...]) -> None:
-    with pad(picture=np.zeros(shape)) as player, pytest.raises(UserError, match="is no picture"):
+    with pad(shape=shape) as player, pytest.raises(UserError, match="is no picture"):
         player.screen()
 
 
