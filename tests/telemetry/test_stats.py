@@ -304,6 +304,9 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
 def test_the_use_of_a_horizon_that_has_not_begun_is_unknown(run: Run) -> None:
     run.horizon.write(Horizon(mode=4, deadline_s=20.0, data_budget=5000))
     assert {run.figures().r3[name] for name in ("elapsed_s", "consumed", "time_ratio")} == {None}
+    assert run.figures().r3["horizons"] == {"met": None, "missed": None}
+    run.horizon.write(Horizon(mode=4, running=1, deadline_s=20.0, data_budget=5000))
+    assert run.figures().r3["horizons"] == {"met": 0, "missed": 0}
 
 
 def test_outcomes_stay_known_after_deadlines_are_switched_off(run: Run) -> None:

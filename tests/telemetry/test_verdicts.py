@@ -316,6 +316,13 @@ def test_verdicts_name_the_time_that_figures_cover() -> None:
     assert "in the 9 s since the start" in acting(young, status()).detail
 
 
+def test_of_a_daemon_that_does_not_tell_its_rate_the_rest_is_judged() -> None:
+    unknown = stats(clock__target_rate_hz=None)
+    config = {"inference": {"action_deadline_ms": 100.0}}
+    assert acting(unknown, status(config=config)).headline == "In time: acting on 99.8 % of ticks"
+    assert lateness(unknown).detail.startswith("5.0 % are not what the agent chose")
+
+
 def test_without_figures_there_are_no_verdicts() -> None:
     found = verdicts(from_json(Stats, {}), {})
     assert {each["level"] for each in as_json(found).values()} == {"none"}
