@@ -60,6 +60,7 @@ class StateDir:
         self.path = path
         self._keeping = threading.Lock()
         self._released = threading.Event()
+        self._watcher: threading.Thread | None = None
         self._descriptor = _hold(path)
 
     def watch(self, on_lost: Callable[[UserError], None]) -> None:
@@ -68,9 +69,10 @@ class StateDir:
         Args:
             on_lost: called once, from a thread, if another daemon holds the path.
         """
-        threading.Thread(
+        self._watcher = threading.Thread(
             target=self._watch, args=(on_lost,), name="state directory", daemon=True
-        ).start()
+        )
+        self._watcher.start()
 
     def _watch(self, on_lost: Callable[[UserError], None]) -> None:
         told = ""
@@ -133,6 +135,9 @@ class StateDir:
     def release(self) -> None:
         """Let another daemon have the directory."""
         self._released.set()
+        if self._watcher is not None:
+            # Until it ends, it keeps all that can be reached from `on_lost`.
+            self._watcher.join(WATCH_EVERY_S)
         with self._keeping:
             # The disk may have become read-only. A client that finds the note asks `is_held`.
             with suppress(OSError):
