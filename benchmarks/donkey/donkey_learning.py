@@ -32,11 +32,12 @@ from benchmarks.learning_runs import LAST_EPISODES, learn
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import json_text, print_json
 from rtagent.config import Config
-from rtagent.env.adapter import Adapter, make
+from rtagent.env.adapter import Adapter
 from rtagent.env.donkey.controls import THROTTLES
 from rtagent.env.donkey.scenes import SCENES
 from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.track import HALF_WIDTH, Track
+from rtagent.env.making import make
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import world_of
 from rtagent.evaluation.process import Evaluator, Values, seed_of

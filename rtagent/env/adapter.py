@@ -7,20 +7,14 @@ how fast it ticks and which action does nothing; after that each tick is one `st
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import cv2
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
-from rtagent.env import atari
 from rtagent.env.actions import Action, actions_for
 from rtagent.env.declarations import (
     action_meanings,
@@ -29,12 +23,10 @@ from rtagent.env.declarations import (
     rate_hz,
     reward_range,
 )
+from rtagent.env.making import close, closed_if_unusable, make
 from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
-from rtagent.env.registry import register
-from rtagent.errors import UserError, place_of, remedy_of
+from rtagent.errors import UserError
 
-MOST_LISTED = 10
-"""Ids listed in an error message."""
 MOST_REWARD = float(np.finfo(np.float32).max)
 """The ledger keeps rewards as float32."""
 OF_RESET = ("observation", "info")
@@ -43,8 +35,6 @@ PICTURE_CHANNELS = ((), (1,), (3,), (4,))
 """Shapes of a pixel of a rendered picture."""
 RESETS = 3
 """Resets tried in a row while an environment's first observation is not finite."""
-
-_log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
@@ -257,7 +247,7 @@ class Adapter:
 
     def close(self) -> None:
         """Close the environment; an exception on the way is only logged."""
-        _close(self._env)
+        close(self._env)
 
     def _note_fault(self, fault: NotFinite) -> None:
         self.faults += 1
@@ -291,106 +281,6 @@ def open_environment(config: EnvConfig, adapter: type[Adapter] = Adapter) -> Ada
     env = make(config)
     with closed_if_unusable(env, config.id):
         return adapter(env, config)
-
-
-@contextmanager
-def closed_if_unusable(env: gym.Env[Any, Any], name: str) -> Iterator[None]:
-    """Around what prepares an environment, of `env.id = name`, for use: closes it if that fails.
-
-    Raises:
-        UserError: one line that says why it cannot be used.
-    """
-    try:
-        yield
-    except BaseException as error:
-        # It may have started a simulator.
-        _close(env)
-        if isinstance(error, UserError):
-            named = f"env.id = {name}: "
-            raise UserError(named + str(error).removeprefix(named)) from None
-        if isinstance(error, Exception):
-            raise _unusable(name, error) from error
-        raise
-
-
-def _close(env: gym.Env[Any, Any]) -> None:
-    try:
-        env.close()
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
-        _log.warning("the environment cannot be closed: %s: %s", type(error).__name__, reason)
-
-
-def make(config: EnvConfig) -> gym.Env[Any, Any]:
-    """The environment itself, without the adapter.
-
-    Raises:
-        UserError: one line that says why it cannot be built.
-    """
-    register()
-    atari.register(config.id)
-    # OpenCV's threads would compete with the inference processes, for pictures of 84 x 84.
-    cv2.setNumThreads(1)
-    try:
-        named = class_or_function(config.id)
-        if named is not None:
-            made: object = named(**config.kwargs)
-            if not isinstance(made, gym.Env):
-                kind = type(made).__name__
-                raise UserError(f"env.id = {config.id}: made a {kind}, not a gymnasium.Env")
-            return made
-        return gym.make(config.id, disable_env_checker=True, **config.kwargs)
-    except UserError:
-        raise
-    except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
-        raise UserError(f"env.id = {config.id}: no such environment{_hint(config.id)}") from None
-    except Exception as error:
-        raise _unusable(config.id, error) from error
-
-
-def _unusable(name: str, error: Exception) -> UserError:
-    """What an environment's own code has raised, in one line."""
-    reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
-    told = isinstance(error, gym.error.Error | ImportError)
-    kind, place = ("", "") if told else (type(error).__name__, place_of(error))
-    line = ": ".join(part for part in (f"env.id = {name}", kind, reason) if part)
-    return UserError(line + place + remedy_of(error))
-
-
-def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
-    """The class or function `package.module:name`; None if that is a registered id, or neither."""
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        return None
-    found: Any = importlib.import_module(module)
-    if attribute in gym.registry:
-        return None
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    return found if callable(found) else None
-
-
-def _hint(name: str) -> str:
-    """A hint for an unknown id: similar ids, else how to name an environment of a package."""
-    module, _, wanted = name.rpartition(":")
-    if module and (registered := _registered_by(module)):
-        return f"; {module} registers {', '.join(registered)}"
-    by_lower = {each.lower(): each for each in gym.registry}
-    near = difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.7)
-    if near:
-        return f"; did you mean {' or '.join(by_lower[each] for each in near)}?"
-    return "; an environment of an installed package is named package.module:EnvId-v0"
-
-
-def _registered_by(module: str) -> list[str]:
-    """The ids of environments in a module or package, `MOST_LISTED` at most."""
-    found = []
-    for name, spec in gym.registry.items():
-        entry = spec.entry_point
-        place = entry.partition(":")[0] if isinstance(entry, str) else entry and entry.__module__
-        if place is not None and f"{place}.".startswith(f"{module}."):
-            found.append(name)
-    return sorted(found)[:MOST_LISTED]
 
 
 def _saves_itself(env: gym.Env[Any, Any]) -> bool:

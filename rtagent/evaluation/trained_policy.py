@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config, parse_config
-from rtagent.env.adapter import class_or_function
+from rtagent.env.making import class_or_function
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
 from rtagent.files.toml_file import check_levels

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
-from rtagent.env.adapter import closed_if_unusable, make
 from rtagent.env.gameboy.game import FREE_PLAY, Game
+from rtagent.env.making import closed_if_unusable, make
 from rtagent.env.registry import PAPER_GAMES
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_sources import parse_config
 from rtagent.env.actions import Action
-from rtagent.env.adapter import Adapter, Step, make
+from rtagent.env.adapter import Adapter, Step
 from rtagent.env.declarations import noop_action
 from rtagent.env.default_action import DefaultBehaviour
+from rtagent.env.making import make
 from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError, place_of
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers

@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 from rtagent.config import EnvConfig
-from rtagent.env.adapter import make
 from rtagent.env.gameboy.paper_games import REWARD_FILES
 from rtagent.env.gameboy.rewards import load_rules
 from rtagent.env.gameboy.roms.cartridge import build_cartridge
+from rtagent.env.making import make
 from rtagent.env.registry import PAPER_GAMES, register
 from rtagent.errors import UserError
 from tests.cartridges import BEGIN, STAND_IN, import_stand_ins
