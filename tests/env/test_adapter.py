@@ -1,4 +1,3 @@
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -9,17 +8,10 @@ from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.declarations import noop_action
 from rtagent.errors import UserError
-from tests.env.conftest import PICTURE, wrap
+from tests.env.conftest import PICTURE, refusal, wrap
 from tests.refused import one_line
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
-
-
-def refusal(**settings):
-    with one_line() as caught:
-        # Not validated: a configuration holds no functions, but these worlds are made of some.
-        open_environment(EnvConfig().model_copy(update=settings))
-    return str(caught.value)
 
 
 def test_cartpole():
@@ -289,13 +281,6 @@ def test_noop_of_a_box_is_zeros_within_the_bounds():
     np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
 
 
-@pytest.mark.parametrize("name", ["stub_worlds:stub/World-v0", "stub_worlds:World"])
-def test_a_module_names_an_id_or_a_class_that_nobody_registered(name):
-    assert open_environment(EnvConfig(id=name, kwargs={"fps": 33})).rate_hz == 33.0
-    assert "no such environment" in refusal(id="stub_worlds:Wurld")
-    assert refusal(id="os:getcwd") == "env.id = os:getcwd: made a str, not a gymnasium.Env"
-
-
 def test_size_and_colours_of_pictures_are_configured():
     adapter, _ = wrap(EnvConfig(image_size=48, grayscale=False), observations=PICTURE)
     assert (adapter.frame_shape, adapter.frame_stack, adapter.screen) == ((48, 48, 3), 4, True)
@@ -303,54 +288,6 @@ def test_size_and_colours_of_pictures_are_configured():
     assert adapter.picture().shape == (48, 48, 3)
     adapter, _ = wrap(EnvConfig(image_size=[60, 80]), observations=PICTURE)
     assert adapter.frame_shape == (60, 80)
-
-
-def test_unknown_ids_suggest_near_ones():
-    assert "did you mean CartPole-v1" in refusal(id="cartpol-v1")
-    assert "did you mean rtagent/Starfall-v0" in refusal(id="rtagent/Starfal-v0")
-    assert "; rtagent.env.gameboy.starfall registers rtagent/Starfall-v0" in refusal(
-        id="rtagent.env.gameboy.starfall:Nothing-v0"
-    )
-    assert "package.module:EnvId-v0" in refusal(id="elsewhere/Whirlpool-v5")
-
-
-def test_what_cannot_be_built_is_one_line():
-    assert refusal(id="no_such_module:World-v0").endswith(
-        "No module named 'no_such_module'; install it, or put its folder on PYTHONPATH"
-    )
-    assert refusal(id="not an id").startswith("env.id = not an id: Malformed environment ID")
-    assert "unexpected keyword argument" in refusal(id="CartPole-v1", kwargs={"gravity": 1})
-    raised = refusal(id="stub/Refusing-v0")
-    assert re.search(r": RuntimeError: no track is plugged in \(.+stub_worlds\.py:\d+\)$", raised)
-
-
-def test_what_cannot_be_used_is_closed_and_named():
-    closed = []
-    kwargs = {"observations": gym.spaces.Text(3), "close": lambda: closed.append(True)}
-    line = refusal(id="stub/World-v0", kwargs=kwargs)
-    assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
-    assert closed == [True]
-
-
-def test_an_environment_whose_own_code_raises_is_closed_and_named():
-    closed = []
-    kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
-    line = refusal(id="stub/World-v0", kwargs=kwargs)
-    place = rf"\({re.escape(__file__)}:\d+\)"
-    raised = "env.id = stub/World-v0: ZeroDivisionError: division by zero"
-    assert re.fullmatch(f"{raised} {place}", line)
-    assert closed == [True]
-
-
-def test_an_environment_that_cannot_be_closed_costs_nothing_that_was_done(caplog):
-    def close():
-        raise OSError("the window is gone\nand a second line")
-
-    adapter, _ = wrap(close=close)
-    adapter.close()
-    assert "OSError: the window is gone" in caplog.text
-    line = refusal(id="stub/World-v0", kwargs={"observations": gym.spaces.Text(3), "close": close})
-    assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
 
 
 def test_a_restored_world_counts_the_ticks_of_its_episode_from_where_it_was():
