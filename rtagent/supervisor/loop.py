@@ -126,11 +126,14 @@ class Loop:
                 alone=self._ticked(now - 0.75 * paused_s, now - 0.25 * paused_s),
             )
 
-    def _ticked(self, since: float, until: float) -> bool:
-        """Whether the world has ticked between two times, the later of which is not long ago."""
+    def _ticked(self, since: float, until: float) -> bool | None:
+        """Whether the world has ticked between two times, the later of which is not long ago; None
+        if no tick need have been due."""
         ledger = self._world.ledger
         times = ledger.read(ledger.newest + 1 - MOST_ROWS, ledger.newest + 1)["time_ns"]
-        return bool(((times > since * NANO) & (times < until * NANO)).any())
+        if ((times > since * NANO) & (times < until * NANO)).any():
+            return True
+        return None if self._world.blueprint.tick_seconds > until - since else False
 
     def _check(self, child: Child, now: float) -> None:
         for speaker, message in self._children.check(child, now, stopping=self._stopping):

@@ -6,6 +6,9 @@ import { decisionReason } from "./horizon.js";
 const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source", "level"]);
 const lastLine = (text) => String(text ?? "").trim().split("\n").at(-1);
 const seconds = (value) => shown(value, "seconds");
+// Whether the supervisor alone was held up is unknown (null) where no tick was due meanwhile.
+const HELD_UP = new Map([[true, "The supervisor was held up"], [null, "The supervisor, or everything, was held up"]]);
+const heldUp = (alone) => HELD_UP.get(alone) ?? "Everything stood still";
 const bytes = (value) => (value === null || value === undefined ? "no limit" : shown(value, "bytes"));
 
 function changes({ before = {}, after = {} }) {
@@ -32,7 +35,7 @@ const SENTENCES = {
     e.again_in_s === undefined ? "" : ` and is tried again in ${seconds(e.again_in_s)}`
   }: ${lastLine(e.error) || "it gave no reason"}`,
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
-  paused: (e) => `${e.alone ? "The supervisor was held up" : "Everything stood still"} for ${seconds(e.seconds)}`,
+  paused: (e) => `${heldUp(e.alone)} for ${seconds(e.seconds)}`,
   internal_error: (e) => `An internal error of rtagent (${e.duty}): ${lastLine(e.error)}`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>

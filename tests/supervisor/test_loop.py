@@ -16,6 +16,7 @@ from rtagent.supervisor.child import KILL_AFTER_S, State
 from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, Children
 from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.loop import Loop
+from tests.conftest import make_blueprint
 from tests.refused import one_line
 from tests.supervisor.test_child import FakeProcess
 from tests.supervisor.watched import ENV, new_metrics
@@ -93,16 +94,23 @@ def test_the_events_tell_why_a_run_ends_by_itself() -> None:
         played.loop._raise_refusals()
 
 
-@pytest.mark.parametrize(("tick_s", "alone"), [(2.0, True), (0.05, False), (3.95, False)])
-def test_the_event_of_a_pause_tells_whether_the_world_went_on(tick_s: float, alone: bool) -> None:
+@pytest.mark.parametrize(("rate_hz", "tick_s", "alone"), [
+    (60.0, 2.0, True), (60.0, 0.05, False), (60.0, 3.95, False),
+    # Where no tick is due meanwhile, that there is none says nothing.
+    (0.1, 2.0, True), (0.1, 0.05, None),
+])
+def test_the_event_of_a_pause_tells_whether_the_world_went_on(
+    rate_hz: float, tick_s: float, alone: bool | None
+) -> None:
     """A long work of the supervisor, or of the program around it, is no pause of all processes."""
     played = Played()
-    told: list[bool] = []
+    told: list[bool | None] = []
     played.loop._report.event = (  # type: ignore[method-assign]
         lambda kind, alone, **_: told.append(alone)
     )
     rows = np.array([(int(tick_s * NANO),)], [("time_ns", np.int64)])
     played.loop._world.ledger.read = lambda first, stop: rows  # type: ignore[method-assign]
+    played.loop._world.blueprint = make_blueprint(rate_hz=rate_hz)
     played.loop._parts.pending.postpone = lambda seconds: None  # type: ignore[method-assign]
     played.loop._notice_pause(0.0)
     played.loop._notice_pause(4.0)

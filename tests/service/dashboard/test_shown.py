@@ -326,6 +326,19 @@ def test_events_of_memory_and_horizons_are_sentences(page: Any, running: Running
         expect_text(events.nth(place), said)
 
 
+def test_a_pause_is_called_what_is_known_of_it(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [
+        event(number, "paused", "supervisor", seconds=4.0, alone=alone)
+        for number, alone in ((3, None), (2, True), (1, False))
+    ]
+    events = page.locator("#events li .what")
+    for place, said in enumerate((
+        "The supervisor, or everything, was held up", "The supervisor was held up",
+        "Everything stood still",
+    )):
+        expect_text(events.nth(place), rf"^{said} for 4\.0 s$")
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("checkpoint_failed", "No checkpoint .* disk full"),
