@@ -88,13 +88,18 @@ def test_adam_counts_the_actor_s_own_steps(count: int, counted: list[int]) -> No
     assert counted == list(range(len(counted)))
 
 
+def with_another_delay(update: SharedUpdate) -> SharedUpdate:
+    """An update of the same state by other settings."""
+    config = learning("td3", policy_delay=4)
+    made = algorithm_for(network("td3"), config)
+    return SharedUpdate(made, update.state, update.weights, config)
+
+
 def test_with_another_delay_adam_counts_on(counted: list[int]) -> None:
     (update,) = in_turn(1, "td3", policy_delay=1)
     for step in range(3):
         turn(update, step)
-    config = learning("td3", policy_delay=4)
-    made = algorithm_for(network("td3"), config)
-    later = SharedUpdate(made, update.state, update.weights, config)
+    later = with_another_delay(update)
     for step in range(8):
         turn(later, step)
     assert counted == list(range(len(counted)))
@@ -105,8 +110,6 @@ def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> N
     (update,) = in_turn(1, "td3", policy_delay=1)
     for step in range(12):
         turn(update, step)
-    config = learning("td3", policy_delay=4)
-    made = algorithm_for(network("td3"), config)
-    later = SharedUpdate(made, update.state, update.weights, config)
+    later = with_another_delay(update)
     shares = [turn(later, step) for step in range(13)]
     assert 3 <= sum(shares) <= 5
