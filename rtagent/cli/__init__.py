@@ -140,17 +140,17 @@ def main(argv: list[str] | None = None) -> int:
         if error.filename is not None:
             return _refuse(f"{_text(error.filename)}: {error.strerror}")
         if error.errno != errno.ENOSPC:
-            return _told(error)
+            return _refuse_or_raise(error)
         _discard_stdout()
         return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
         if str(error) == NO_THREAD:
             return _refuse(f"{error}: {LIMITS}")
         if str(error) != NO_HOME:
-            return _told(error)
+            return _refuse_or_raise(error)
         return _refuse("a path begins with ~, and there is no such home directory")
     except Exception as error:
-        return _told(error)
+        return _refuse_or_raise(error)
 
 
 def _discard_stdout() -> None:
@@ -158,8 +158,8 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(error: Exception) -> int:
-    """Tell what the user's own code has raised; an error of rtagent itself keeps its calls."""
+def _refuse_or_raise(error: Exception) -> int:
+    """End with one line if the user's own code has raised; a defect of rtagent keeps its calls."""
     place = place_of(error)
     if not place:
         raise error

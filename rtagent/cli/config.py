@@ -14,7 +14,7 @@ from rtagent.config_sources import quoted
 from rtagent.errors import UserError
 
 LEAST_COLUMNS = 80
-"""Of a terminal in which no key of the schema is broken."""
+"""Columns of the narrowest terminal in which no key of the schema is broken."""
 FORMATS = ("table", "json", "markdown")
 
 

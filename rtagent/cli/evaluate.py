@@ -135,7 +135,7 @@ def play_live(
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and their inaction and delay."""
     with live_run(config, saved, stop) as runtime:
-        longest = longest_episode(1.0 / runtime.world.blueprint.tick_seconds)
+        longest = longest_episode(runtime.world.blueprint.rate_hz)
         rows = follow_ledger(runtime, count, math.inf, stop, on_episode, longest)
     return found_live(rows, count)
 

@@ -31,7 +31,7 @@ KEPT_ANSWERS = 256
 MOST_EARLY = 256
 """Messages of a node, at most, that wait for an earlier one."""
 LARGEST_COUNT = 2**62
-"""Of what a node says that it has counted."""
+"""Largest number that a node may say that it has counted."""
 
 
 @dataclass(frozen=True)

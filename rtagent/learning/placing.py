@@ -74,7 +74,10 @@ class Placing:
 
     @property
     def precision(self) -> Precision:
-        """Of the steps of the newest batch size, but for a look now and then at the other way."""
+        """Precision of the usual steps of the newest batch size.
+
+        Now and then steps are made the other way, with the plan or without it, to compare the two.
+        """
         plan, in_force = self._plans.get(self._size), self._in_force
         if plan is not None and plan[1].planned:
             return plan[0].precision

@@ -78,7 +78,7 @@ def _searched() -> list[str]:
 
 
 def signal_name(number: int) -> str:
-    """Its name, such as SIGKILL; a realtime signal may have none, and is told by its number."""
+    """The name of a signal, such as SIGKILL; a realtime signal may have only its number."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"

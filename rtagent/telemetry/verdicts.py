@@ -269,7 +269,8 @@ def _covered_s(stats: Stats) -> float:
 
 
 def _window(stats: Stats) -> str:
-    """The time that the figures cover; it begins anew, for one, when settings change."""
+    """The time that the figures cover: less than a minute after a start or a change of settings, or
+    with a short replay."""
     seconds, uptime = stats.clock.window_s, stats.clock.uptime_s
     if seconds is not None and seconds < WINDOW_S:
         return f"in the last {seconds:.0f} s"
