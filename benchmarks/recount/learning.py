@@ -30,7 +30,9 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
     wanted, records = config["learning"], view.learners
     applied = sum(each["applied"] for each in records)
     places = range(wanted["processes"])
-    version = 1 + applied // wanted["publish_every"] + sum(each["checkpoints"] for each in records)
+    published = 1 + applied // wanted["publish_every"]
+    # A checkpoint publishes its weights, unless they were published already.
+    version = Between(published, published + sum(each["checkpoints"] for each in records))
     found: Found = {
         "learning.processes": len(places),
         "learning.order": wanted["order"],

@@ -80,7 +80,12 @@ class Run:
             if time.monotonic() > until:
                 raise TimeoutError(f"{role} {index} does not live")
             time.sleep(EVERY_S)
-        time.sleep(0.3)
+        killed = self.witness.lives[role, index][-1]
+        # On a busy machine the daemon takes a moment to notice.
+        while killed in (each["pid"] for each in self.daemon.status()["roles"]):
+            if time.monotonic() > until:
+                raise TimeoutError(f"the daemon does not notice that {role} {index} is dead")
+            time.sleep(EVERY_S)
         self.settle()
 
     def _kill(self, role: str, index: int) -> bool:
