@@ -220,6 +220,11 @@ def rescaled(run: Run) -> Iterator[None]:
 
 def horizons(run: Run) -> Iterator[None]:
     """Three learners in turn, with a deadline and a budget of data."""
+    until = time.monotonic() + SETTLED_S
+    while not run.daemon.stats()["learning"]["updates"]:
+        if time.monotonic() > until:
+            raise TimeoutError("nothing is learned")
+        time.sleep(EVERY_S)
     time.sleep(4.0)
     yield
     time.sleep(2.0)

@@ -18,10 +18,14 @@ LEAST_COUNTED = 0.8
 """Share of the figures; the others have a reason."""
 
 
-# The bound on the inaction of "unstaggered" needs a quiet machine; a comparison of counts does not.
+# The bound on the inaction of "unstaggered" needs a quiet machine, and so do the three learners of
+# "horizons": at idle priority one may stand between two notes for as long as a comparison takes.
+ALONE = ("unstaggered", "horizons")
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("name", [
-    pytest.param(each, marks=[pytest.mark.alone] if each == "unstaggered" else [])
+    pytest.param(each, marks=[pytest.mark.alone] if each in ALONE else [])
     for each in CONFIGURATIONS
 ])
 def test_every_figure_is_what_it_says(name: str) -> None:
