@@ -1,11 +1,12 @@
 """The process metrics: what each process counts and measures about itself.
 
 Why it is correct. Every process owns one record, and writes nothing else; while it does not run,
-the supervisor writes what holds then (`ready`, `writing`). Each field is an aligned 8-byte word,
-which the hardware stores in one piece. Registrations, episodes and marks are lists of their newest
-entries (`ring.py`). The length of a step is written before the row of its tick, and looked up by
-the ticks of rows. What the environment does and since when is one word, so that neither is read
-without the other. The counts of a killed process stay: its successor goes on from them.
+the supervisor writes what holds then (`ready`, `writing`, a mark of its end). Each field is an
+aligned 8-byte word, which the hardware stores in one piece. Registrations, episodes and marks are
+lists of their newest entries (`ring.py`). The length of a step is written before the row of its
+tick, and looked up by the ticks of rows. What the environment does and since when is one word, so
+that neither is read without the other. The counts of a killed process stay: its successor goes on
+from them.
 """
 
 from __future__ import annotations

@@ -167,8 +167,7 @@ class Children:
         if child.alive and child.process.exitcode is not None:
             if not child.pipe.closed:
                 yield from self._read_messages(child, now, LAST_WORDS)
-            self._note_lost_checkpoint(child)
-            self._metrics.record(child.role, child.index).ready = 0
+            self._note_end(child, now)
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
@@ -195,6 +194,14 @@ class Children:
     def _is_writing(self, child: Child) -> bool:
         """Whether it is a learner that writes a checkpoint."""
         return child.role == "learner" and bool(self._metrics.learners[child.index].writing)
+
+    def _note_end(self, child: Child, now: float) -> None:
+        """Write into the record of a process that has ended what holds from now on."""
+        self._metrics.record(child.role, child.index).ready = 0
+        if child.role == "learner":
+            # What it has applied last must not be spread over the time until it runs again.
+            self._metrics.learners[child.index].add_mark(int(now * NANO))
+            self._note_lost_checkpoint(child)
 
     def _note_lost_checkpoint(self, child: Child) -> None:
         """Note that a learner that has ended writes no more; report if it was to be the last one.

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import Doing
 from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
@@ -94,6 +95,18 @@ def test_a_dead_process_is_not_ready(watch: Watch, role: str) -> None:
     watched.record.ready = 1
     watched.die(201.0)
     assert not watched.record.ready
+
+
+def test_what_a_learner_applied_is_not_spread_over_the_time_for_which_it_is_dead(
+    watch: Watch,
+) -> None:
+    watched = watch("learner")
+    record = watched.metrics.learners[0]
+    record.add_mark(200 * NANO)
+    record.applied = 100
+    watched.die(200.2)
+    record.add_mark(203 * NANO)
+    assert record.applied_rate(206 * NANO, 5 * NANO) == 0.0
 
 
 def test_a_death_is_reported_as_died_or_failed(watch: Watch) -> None:
