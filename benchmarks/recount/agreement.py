@@ -48,8 +48,8 @@ def agrees(said: Any, counted: list[Any], slack: int = 0) -> bool:
     """
     if said is None or isinstance(said, str | bool):
         return said in [each for value in counted for each in values(value)]
-    if isinstance(counted[0], OneOf):
-        return any(agrees(said, [each]) for each in counted[0].values)
+    if all(isinstance(each, OneOf) for each in counted):
+        return any(agrees(said, [value]) for each in counted for value in each.values)
     numbers = [each for value in counted for each in ends(value)]
     if not numbers:
         return False

@@ -24,6 +24,8 @@ from benchmarks.recount.witness import View, Witness
 
 OWN = "only the process itself has measured it"
 ENGINE = "only the process that converts networks knows it, where there is one"
+KEPT = 4096
+"""Inference times that the daemon keeps of each process."""
 NOT_RECOUNTED = {
     "clock.reset_ms": OWN,
     "clock.step_us.p50": OWN,
@@ -179,9 +181,8 @@ def inference(
     """Section `inference`, from the registered actions and the processes that live."""
     wanted = config["inference"]
     places = range(wanted["processes"])
-    late = recent(view, view.registered, "registered_ns")
-    late = late[late["worker"] < len(places)]
-    tau_ms = (late["latency_ns"] / 1e6).tolist()
+    times = [inference_times(view, index) for index in places]
+    tau_ms = [each for of_one in times for each in of_one]
     found: Found = {
         "inference.processes": len(places),
         "inference.ready": sum(
@@ -194,20 +195,23 @@ def inference(
         "inference.injected_latency_distribution": wanted["injected_latency_distribution"],
     }
     for index in places:
-        path, of = f"inference.workers[{index}]", view.registered[
-            view.registered["worker"] == index
-        ]
-        tau = recent(view, of, "registered_ns")["latency_ns"] / 1e6
+        path = f"inference.workers[{index}]"
         pids = witness.lives["inference", index]
         found |= {
             f"{path}.id": index,
             f"{path}.pid": pids[-1],
             f"{path}.state": "running" if witness.alive("inference", index) else "dead",
-            f"{path}.inferences": len(of),
+            f"{path}.inferences": int((view.registered["worker"] == index).sum()),
             f"{path}.restarts": len(pids) - 1,
-            **spread(f"{path}.latency_ms", tau.tolist(), 50, 99),
+            **spread(f"{path}.latency_ms", times[index], 50, 99),
         }
     return found
+
+
+def inference_times(view: View, index: int) -> list[float]:
+    """Milliseconds that the newest inferences of a process took, as far as they are kept."""
+    kept = view.registered[view.registered["worker"] == index][-KEPT:]
+    return [int(each) / 1e6 for each in recent(view, kept, "registered_ns")["latency_ns"]]
 
 
 def engine(config: Mapping[str, Any]) -> Found:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.recount.agreement import Between, Found
+from benchmarks.recount.agreement import Between, Found, OneOf
 from benchmarks.recount.raw_ledger import NANO
 from benchmarks.recount.witness import View, Witness
 from rtagent.memory.horizon import KINDS
@@ -113,21 +113,22 @@ def applied_at(witness: Witness, at: float) -> int:
     return seen[-1] if seen else 0
 
 
-def update_rate(witness: Witness, now: float, learners: int) -> Between | None:
+def update_rate(witness: Witness, now: float, learners: int) -> Between | OneOf:
     """Updates per second of the last 5 s, or since a learner was ready if that is less.
 
-    The bounds leave room for one update of each learner, which does not note when it made them.
+    The bounds leave room for one update of each learner, which does not note when it made them. Nor
+    does it leave a trace of having been ready for a second, from which on none are 0 per second.
     """
     rates = [learner_rates(witness, now, index) for index in range(learners)]
     known = [each for each in rates if each]
     if not any(map(max, known)):
-        return None
+        return OneOf((None, 0.0))
     one_more = len(known) / RATE_S
     return Between(sum(map(min, known)) - one_more, sum(map(max, known)) + one_more)
 
 
 def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
-    """Rates of one learner, for every moment from which it may have counted."""
+    """Bounds of the rate of one learner, for every moment from which it may have counted."""
     looks = [(at, applied[index]) for at, applied in witness.applied if at <= now]
     begun, updates = witness.since["learner", index], looks[-1][1]
     first, last = now - RATE_S - NOTED_S, now - RATE_S + NOTED_S
@@ -138,9 +139,12 @@ def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
     # On a busy machine looks are rare: those at both ends are included.
     start = max((at for at, _ in looks if at <= first), default=first)
     end = min((at for at, _ in looks if at >= last), default=last)
+    seen = [(at, n) for at, n in looks if start <= at <= end and now > at]
+    # Between two looks it may have been any time, with any count.
     return [
         (updates - n) / (now - max(at, now - RATE_S))
-        for at, n in looks if start <= at <= end and now > at
+        for (one_at, one), (next_at, more) in zip(seen, seen[1:] or seen, strict=False)
+        for at, n in ((one_at, more), (next_at, one))
     ]
 
 

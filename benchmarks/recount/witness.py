@@ -201,7 +201,7 @@ class Witness:
                 if not pids:
                     self.since[role, index] = now
                 pids.append(pid)
-        self.applied.append((now, [each.applied for each in self._metrics.learners]))
+        self.applied.append((time.monotonic(), [each.applied for each in self._metrics.learners]))
         known = self._decisions[-1].number + 1 if self._decisions else 0
         self._decisions += reversed(self._horizon.decisions(since=known))
 

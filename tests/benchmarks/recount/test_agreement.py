@@ -31,6 +31,9 @@ from benchmarks.recount.agreement import Between, OneOf, agrees, merged
         (4.0, [OneOf((3.0, 5.0))], 0, False),
         (5.0, [OneOf((3.0, 5.0))], 0, True),
         (None, [OneOf((None, 5.0))], 0, True),
+        (4.0, [OneOf((3.0,)), OneOf((5.0,))], 0, False),
+        (5.0, [OneOf((3.0,)), OneOf((5.0,))], 0, True),
+        (4.0, [OneOf((None, 3.0)), Between(5.0, 6.0)], 0, True),
     ],
 )
 def test_a_figure_agrees_at_one_moment_or_between_two(

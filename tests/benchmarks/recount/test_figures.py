@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.recount.episodes import against_window, finished, trend
-from benchmarks.recount.figures import of_rows, overwritten, recommended
+from benchmarks.recount.figures import (
+    KEPT,
+    inference_times,
+    of_rows,
+    overwritten,
+    recommended,
+)
 from benchmarks.recount.raw_ledger import AGENT, DEFAULT, REUSED, ROW
 from benchmarks.recount.witness import REGISTERED, View
 
@@ -74,6 +81,14 @@ def test_overwritten_is_neither_executed_nor_still_to_come() -> None:
     # Two of these are chunks that reach beyond the newest tick.
     one.registered["ticks"] = [1, 9, 2, 1]
     assert overwritten(one) == 0
+
+
+def test_inference_times_are_those_of_the_window_that_are_kept() -> None:
+    one = view((AGENT, -1, 0), registered=[(n % 2, 0, n) for n in range(2 * KEPT + 6)])
+    one.registered["latency_ns"] = np.arange(2 * KEPT + 6) * 1_000_000
+    assert inference_times(one, 1) == [float(n) for n in range(7, 2 * KEPT + 6, 2)]
+    late = replace(one, since=2 * KEPT / 1e9)
+    assert inference_times(late, 1) == [2 * KEPT + 1.0, 2 * KEPT + 3.0, 2 * KEPT + 5.0]
 
 
 def test_episodes_and_the_newest_against_its_window() -> None:

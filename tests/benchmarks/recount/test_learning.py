@@ -1,4 +1,4 @@
-"""The second count of a horizon, where one ends between two looks."""
+"""The second count of learning, between looks that are far apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.recount.agreement import agrees
-from benchmarks.recount.learning import horizon, horizon_between, sizes_between
+from benchmarks.recount.learning import horizon, horizon_between, sizes_between, update_rate
 from benchmarks.recount.witness import View
 from rtagent.memory.horizon import KINDS
 
@@ -57,3 +57,22 @@ def test_between_two_looks_a_batch_size_may_go_up_and_down() -> None:
     assert agrees(73, [76, 81, found])
     assert not agrees(70, [76, 81, found])
     assert sizes_between(before, before) == {}
+
+
+def test_a_rate_counts_from_any_moment_between_two_looks() -> None:
+    looks = [(0.0, [0]), (2.0, [0]), (3.0, [20]), (4.0, [60])]
+    witness: Any = SimpleNamespace(applied=looks, since={("learner", 0): 0.0})
+    found = [update_rate(witness, 4.0, 1)]
+    # The first update was made at 2.9 s, after a second of rest.
+    assert agrees(60 / 1.1, found)
+    assert agrees(60 / 1.9, found)
+    assert not agrees(70.0, found)
+    assert not agrees(5.0, found)
+
+
+def test_without_an_update_a_rate_is_unknown_or_zero() -> None:
+    witness: Any = SimpleNamespace(applied=[(0.0, [0]), (2.0, [0])], since={("learner", 0): 0.0})
+    found = [update_rate(witness, 2.0, 1)]
+    assert agrees(None, found)
+    assert agrees(0.0, found)
+    assert not agrees(1.0, found)
