@@ -43,7 +43,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
 
     Args:
         config: configuration of the run.
-        minutes: length of the run.
+        minutes: length of the run, from its first tick on.
         label: begins each line of progress, which is then printed once a minute: several runs may
             go on side by side. If None, one line is printed again and again.
 
@@ -55,8 +55,9 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
     every_s, begins, ends = (60.0, label, "\n") if label else (LOOK_S, "\r", "")
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
-        start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
-        due = start + every_s
+        # What has been played meanwhile counts.
+        start = runtime.world.metrics.environment.first_due_ns / NANO
+        end, due = start + 60.0 * minutes, start + every_s
         while time.monotonic() < end:
             time.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
             world = runtime.world

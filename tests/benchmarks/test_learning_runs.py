@@ -44,6 +44,19 @@ def test_time_counts_what_the_clock_slipped() -> None:
     assert timed(EPISODES, world) == [(15.0, 1.0), (33.0, -2.5)]
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time; a run is found ready 10 s after its first tick."""
+    seconds = [10.0]
+
+    def sleep(more: float) -> None:
+        seconds[0] += more
+
+    clock = SimpleNamespace(monotonic=lambda: seconds[0], sleep=sleep)
+    monkeypatch.setattr(learning_runs, "time", clock)
+    return seconds
+
+
 class StandIn:
     """A run of a policy without an exploration rate, in which no episode ends."""
 
@@ -51,6 +64,7 @@ class StandIn:
         self.world = world_of(0)
         ended = SimpleNamespace(since=lambda seen: (EPISODES[:0], 0))
         self.world.metrics.environment.episodes = ended
+        self.world.metrics.environment.first_due_ns = 0
 
     def __enter__(self) -> StandIn:
         return self
@@ -71,16 +85,18 @@ class StandIn:
         }
 
 
+@pytest.mark.usefixtures("now")
 def test_progress_is_told_of_a_policy_that_draws_its_actions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With ppo, a2c and sac the exploration rate is unknown, which ended the run."""
     monkeypatch.setattr(rtagent, "Runtime", StandIn)
-    found = learn(rtagent.Config(), 1e-4, "seed 0: ")
+    found = learn(rtagent.Config(), 0.5, "seed 0: ")
     assert (found["updates"], found["decisions"]) == (3, 7)
     assert "3 updates  epsilon unknown" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("now")
 def test_a_run_whose_process_keeps_failing_has_no_figures(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,14 +111,14 @@ def test_a_run_whose_process_keeps_failing_has_no_figures(
 
     monkeypatch.setattr(rtagent, "Runtime", Broken)
     with pytest.raises(RuntimeError, match=r"^learner 0 has failed: ValueError: no luck"):
-        learn(rtagent.Config(), 1e-4, "seed 0: ")
+        learn(rtagent.Config(), 0.5, "seed 0: ")
 
 
 def test_no_episode_is_lost_between_two_lines_of_progress(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    now: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A policy that has collapsed makes more episodes in a minute than the record keeps."""
-    now, an_s = [0.0], 20
+    an_s = 20
 
     def since(seen: int) -> tuple[Any, int]:
         count = int(now[0] * an_s)
@@ -113,13 +129,9 @@ def test_no_episode_is_lost_between_two_lines_of_progress(
             super().__init__(config)
             self.world.metrics.environment.episodes.since = since
 
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
     monkeypatch.setattr(rtagent, "Runtime", Busy)
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(learning_runs, "time", clock)
     found = learn(rtagent.Config(), 2.5, "seed 0: ")
+    assert now == [150.0]
     assert len(found["episodes"]) == 150 * an_s
     told = [line.split(" min")[0][-3:] for line in capsys.readouterr().err.splitlines()]
     assert told == ["1.0", "2.0", "2.5"]
