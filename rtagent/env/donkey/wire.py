@@ -82,10 +82,12 @@ class Wire:
             OSError: the socket is broken.
         """
         assert self._sock is not None
-        wants = [self._sock] if writing else []
         pending = self._decoder.pending
-        readable, writable, _ = select.select([self._sock], wants, [], 0.0 if pending else seconds)
-        return bool(readable) or pending, bool(writable)
+        news = select.poll()
+        news.register(self._sock, select.POLLIN | select.POLLOUT * writing)
+        events = sum(found for _, found in news.poll(0.0 if pending else 1000.0 * seconds))
+        writable = writing and bool(events & (select.POLLOUT | select.POLLERR))
+        return pending or bool(events & ~select.POLLOUT), writable
 
     def receive(self) -> Iterator[Message | None]:
         """The objects that have arrived, in `MOST_RECEIVED` bytes at most; None for no message.

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import socket
 import time
@@ -6,6 +7,7 @@ import pytest
 
 from rtagent.env.donkey import wire as module
 from rtagent.env.donkey.wire import Wire
+from rtagent.processes.launch import raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
@@ -44,6 +46,17 @@ def test_messages_go_both_ways(ends):
     other.sendall(b'type":"c"}\n')
     assert received(wire, 1) == [{"msg_type": "c"}]
     assert list(wire.receive()) == []
+
+
+def test_a_descriptor_may_have_any_number(ends):
+    """`select` takes none from 1024 on, which a process with many files open has."""
+    raise_descriptor_limit()
+    wire, other = ends
+    with wire._sock:
+        wire._sock = socket.socket(fileno=fcntl.fcntl(wire._sock, fcntl.F_DUPFD_CLOEXEC, 1024))
+    assert wire.wait(30.0, writing=True) == (False, True)
+    other.sendall(b'{"msg_type":"a"}\n')
+    assert received(wire, 1) == [{"msg_type": "a"}]
 
 
 def test_one_look_takes_a_bounded_number_of_bytes(ends, monkeypatch):
