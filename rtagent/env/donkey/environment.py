@@ -74,7 +74,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
     Box float32: steering -1 to 1, throttle 0 to 1. Reward: forward velocity times closeness to
     the centre line; -1 off the road, -2 for a collision, both of which terminate the episode.
 
-    In a race, `info["race"]` lists the race's messages in this episode. A missed checkpoint and a
+    `info["lap_count"]` and `info["last_lap_time"]` are about the laps of this episode. In a race,
+    `info["race"]` lists the race's messages in this episode. A missed checkpoint and a
     disqualification terminate the episode with a reward of -1; it is truncated when the race stops
     otherwise.
 
@@ -146,7 +147,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         self._picture = np.zeros(shape, np.uint8)
         self._frame: Telemetry | None = None
         self._live = False
-        self._steps = self._behind = self._repeated = 0
+        self._steps = self._behind = self._repeated = self._laps_before = 0
         self._meet_simulator()
 
     def get_action_meanings(self) -> list[str]:
@@ -176,6 +177,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
             connection.reset()
             connection.poll(until, enough=lambda: connection.waiting or not connection.running)
         self._live = connection.running
+        # A lap that ended before the reset may have been told after it.
+        self._laps_before = connection.count["laps"]
         if connection.waiting:
             self._take()
         return self._picture.copy(), self._info()
@@ -288,13 +291,13 @@ class DonkeyCar(gym.Env[Picture, Any]):
 
     def _info(self) -> dict[str, Any]:
         connection = self._connection
-        laps = connection.lap_times
+        laps = connection.count["laps"] - self._laps_before
         return {
             **(self._frame.info if self._frame is not None else {}),
             "connected": connection.running,
             "resetting": connection.resetting,
-            "lap_count": connection.count["laps"],
-            "last_lap_time": laps[-1] if laps else 0.0,
+            "lap_count": laps,
+            "last_lap_time": connection.lap_times[-1] if laps else 0.0,
             "race": list(connection.race),
             "figures": self.figures,
         }

@@ -152,6 +152,17 @@ def test_a_race_that_stops_truncates_the_episode(fake, make):
     assert env.step(COAST)[2:4] == (False, False)
 
 
+def test_laps_are_those_of_the_episode_as_in_the_public_client(fake, make):
+    env = make(fake.address)
+    env.reset()
+    for lap, seconds in enumerate((30.5, 29.5)):
+        fake.send({"msg_type": "cross_start", "lap_time": seconds})
+        *_, (*_, info) = drive_while(env, lambda info, lap=lap: info["lap_count"] == lap)
+        assert info["last_lap_time"] == seconds
+    _, info = env.reset()
+    assert (info["lap_count"], info["last_lap_time"], info["figures"]["laps"]) == (0, 0.0, 2)
+
+
 def test_a_disqualification_terminates_even_as_the_race_stops(fake, make):
     env = make(fake.address)
     env.reset()
