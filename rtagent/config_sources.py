@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.files.toml_file import check_levels, parse_toml, read_toml
+from rtagent.logs.shortening import LINE_CHARACTERS, short_text
 
 ENVIRONMENT_PREFIX = "RTAGENT_"
 _FORMS = {
@@ -111,7 +112,7 @@ def _describe(error: ValidationError) -> str:
         return f"{field}: unknown key; {_hint(_unknown(first))}{more}"
     if isinstance(first["input"], dict | BaseModel):
         return f"{field}: {reason}{more}"
-    return f"{field} = {first['input']!r}: {reason}{more}"
+    return f"{field} = {short_text(repr(first['input']), LINE_CHARACTERS)}: {reason}{more}"
 
 
 def _reason(problem: Mapping[str, Any]) -> str:

@@ -197,6 +197,14 @@ def test_true_is_no_number_of_an_action() -> None:
     assert refusal("env.default_action=[1, true]") == said
 
 
+def test_a_value_of_any_length_is_refused_in_a_line_that_can_be_read() -> None:
+    said = refusal(f"env.default_action={[1.5] * 1000}")
+    assert said.startswith("env.default_action = [1.5, 1.5, ")
+    assert said.endswith(", 1.5, 1.5]: must be a valid string, or must be a valid integer, or List "
+                         "should have at most 256 items after validation, not 1000")
+    assert len(said) < 1000
+
+
 @pytest.mark.parametrize(("text", "value"), [("", ""), ('"a\\u0000b"', "a\0b")])
 def test_a_name_that_no_file_has_is_refused(text: str, value: str) -> None:
     said = f"run.state_dir = {value!r}: must name a file or a folder"
