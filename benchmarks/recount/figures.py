@@ -202,7 +202,7 @@ def inference(
             f"{path}.pid": pids[-1],
             f"{path}.state": "running" if witness.alive("inference", index) else "dead",
             f"{path}.inferences": int((view.registered["worker"] == index).sum()),
-            f"{path}.restarts": len(pids) - 1,
+            f"{path}.restarts": witness.restarts["inference", index] + len(pids) - 1,
             **spread(f"{path}.latency_ms", times[index], 50, 99),
         }
     return found

@@ -66,7 +66,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
             f"{path}.index": index,
             f"{path}.pid": pids[-1] if pids else None,
             f"{path}.state": "running" if witness.alive("learner", index) else "dead",
-            f"{path}.restarts": len(pids) - 1,
+            f"{path}.restarts": witness.restarts["learner", index] + len(pids) - 1,
             f"{path}.applied": records[index]["applied"],
         }
     return found

@@ -52,6 +52,7 @@ class View:
         horizon: R3's newest horizon.
         decisions: every decision of R3 so far, oldest first.
         pages: bytes that the kernel holds for each arena.
+        restarts: of each process before that.
         since: monotonic seconds at which the inference settings last changed.
     """
 
@@ -99,6 +100,7 @@ class Witness:
         self._seen: defaultdict[int, int] = defaultdict(int)
         self._decisions: list[Any] = []
         self.lives: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        self.restarts: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.since: defaultdict[tuple[str, int], float] = defaultdict(float)
         self._dismissed: set[int] = set()
         self.applied: list[tuple[float, list[int]]] = []
@@ -177,7 +179,9 @@ class Witness:
         """Processes from this number on are not wanted any more: their end is no restart."""
         with self._lock:
             for place in [each for each in self.lives if each[0] == role and each[1] >= processes]:
-                self._dismissed.update(self.lives.pop(place))
+                pids = self.lives.pop(place)
+                self.restarts[place] += max(0, len(pids) - 1)
+                self._dismissed.update(pids)
 
     def alive(self, role: str, index: int) -> bool:
         """Whether the process of this role and index lives, and belongs to the daemon."""

@@ -177,10 +177,10 @@ class Soak:
         self._count_deaths()
 
     def _count_deaths(self) -> None:
-        """Count restarts; a process that was removed and added again begins at 0."""
+        """Count restarts."""
         for role in self.roles():
             name, restarts = role["name"], role["restarts"]
-            self.deaths[name] += max(0, restarts - self._restarts.get(name, 0))
+            self.deaths[name] += restarts - self._restarts.get(name, 0)
             self._restarts[name] = restarts
 
     @property

@@ -107,6 +107,8 @@ class Children:
     def add(self, role: str, index: int, now: float) -> None:
         """Start a process."""
         child = Child(role, index, self._starter(role, index))
+        if before := self._children.get((role, index)):
+            child.restarts_before = before.restarts_before + before.restarts
         self._children[role, index] = child
         child.start(now, self._random.random())
         self._report_death(child)

@@ -135,6 +135,22 @@ def test_a_restart_is_told_once_and_not_of_a_process_that_is_leaving(
     assert [kind for kind, _ in watched.told] == told
 
 
+def test_restarts_are_counted_on_when_a_process_is_wanted_again(watch: Watch) -> None:
+    """They are a counter of Prometheus, which must not fall; the new start itself is no restart."""
+    watched = watch("learner")
+    watched.die(101.0)
+    watched.process.exitcode = None
+    watched.look(102.0)
+    watched.children.converge([], 103.0)
+    watched.die(104.0)
+    watched.process.exitcode = None
+    watched.children.converge([("learner", 0)], 105.0)
+    (child,) = watched.children
+    assert (child.state, child.describe()["restarts"]) == (State.STARTING, 1)
+    assert list(watched.children._understand(child, ["ready", {}], 106.0)) == []
+    assert [kind for kind, _ in watched.told] == ["died"]
+
+
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     metrics = new_metrics()
     children = children_of(metrics, lambda pipe: FakeProcess(os.getpid()))
