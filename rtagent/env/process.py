@@ -17,6 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rtagent.clock import NANO, Clock
+from rtagent.config import MOST_SEED
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
@@ -27,6 +28,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.policy_states import Beginning, PolicyStates
 from rtagent.memory.process_metrics import Doing, EnvironmentRecord, FinishedEpisode
+from rtagent.policy.exploration import run_seed
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.worker import WorkerContext
 from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Source
@@ -247,9 +249,10 @@ def _run(context: WorkerContext[EnvironmentRecord], adapter: Adapter) -> None:
     context.ready()
     _wait_for_start(context)
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
+    seed = run_seed(config.run.seed, context.resume) & MOST_SEED
     loop = TickLoop(
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
-        record=context.record, schedule=schedule, clock=clock, seed=config.run.seed + first,
+        record=context.record, schedule=schedule, clock=clock, seed=seed + first,
         states=world.states,
         arbiter=Arbiter(last_frame=_last_frame(ledger), merge=MERGES[config.policy.chunk]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import stub_worlds
 
 from rtagent.clock import NANO, VirtualClock
-from rtagent.config import Config, EnvConfig
+from rtagent.config import MOST_SEED, Config, EnvConfig
 from rtagent.env import process
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.ledger import TRUNCATED
@@ -32,7 +33,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
 
     def run(
         ticks: int, start_s: float, ready: Callable[[], None] = lambda: None,
-        rate_hz: float = 20.0, stop_s: float = math.inf, **live: Any,
+        rate_hz: float = 20.0, stop_s: float = math.inf, resume: Path | None = None, **live: Any,
     ) -> SimpleNamespace:
         last = memory.ledger.newest + ticks
 
@@ -49,7 +50,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0", rate_hz=rate_hz)),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            desired=make_desired(go=True, **live), ready=ready, events=[],
+            desired=make_desired(go=True, **live), ready=ready, resume=resume, events=[],
         )
         context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
@@ -97,6 +98,26 @@ def test_a_world_that_raises_is_closed(
     with pytest.raises(ZeroDivisionError):
         body(3, start_s=9.0)
     assert len(closed) == 2
+
+
+def test_a_run_that_goes_on_plays_other_episodes(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a saved replay its ticks begin at 0 again, like those of the run before."""
+    seeds: list[int] = []
+
+    def reset(world: stub_worlds.World, *, seed: int, options: Any = None) -> Any:
+        seeds.append(seed)
+        return world._see(), {}
+
+    monkeypatch.setattr(stub_worlds.World, "reset", reset)
+    body(0, start_s=5.0)
+    for number in (1, 2):
+        body(0, start_s=5.0, resume=Path(f"checkpoints/checkpoint-{number:06d}.safetensors"))
+    assert seeds[0] == 0
+    assert len(set(seeds)) == 3
+    # As large as a seed of the configuration: NumPy's older generators take no more than 32 bits.
+    assert max(seeds) <= MOST_SEED
 
 
 def test_faults_of_the_world_are_told_now_and_then(
