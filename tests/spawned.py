@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any
@@ -15,6 +16,15 @@ from rtagent.errors import UserError
 def sleep(pipe: Any) -> None:
     """Says that it lives, and lives on."""
     pipe.send(os.getpid())
+    time.sleep(3600)
+
+
+def start_simulator(pipe: Any, *ignored: Any) -> None:
+    """Starts a process that starts another, says which they are, and lives on."""
+    command = ["sh", "-c", "sleep 600 & echo $!; wait"]
+    shell = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    assert shell.stdout is not None
+    pipe.send([shell.pid, int(shell.stdout.readline())])
     time.sleep(3600)
 
 

@@ -20,6 +20,17 @@ def is_computing(pid: int | None) -> bool:
     return False
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started and that live, and those that they have started."""
+    found = [pid]
+    for each in found:
+        # It may end while its threads are listed.
+        with contextlib.suppress(OSError):
+            for file in Path(f"/proc/{each}/task").glob("*/children"):
+                found += map(int, file.read_text().split())
+    return found[1:]
+
+
 def _state(stat: Path) -> str | None:
     """The state of a process or a thread, a letter of `man 5 proc`; None if it is gone."""
     try:

@@ -35,6 +35,7 @@ from multiprocess.context import set_spawning_popen
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import LIMITS, UserError
 from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
+from rtagent.processes.kernel_state import descendants
 from rtagent.processes.restart_policy import RestartPolicy
 from rtagent.processes.scheduling import leave_idle
 
@@ -128,10 +129,20 @@ class Process:
         """Ask it to end."""
         self._signal(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """End it."""
+    def kill(self, *, whole_tree: bool = False) -> None:
+        """End it.
+
+        Args:
+            whole_tree: whether to end the processes that it has started, too.
+        """
         self.leave_idle()
+        # Once it has ended, nothing tells whose they are.
+        pid = self._pid if whole_tree and self.is_alive() else None
+        started = [] if pid is None else descendants(pid)
         self._signal(signal.SIGKILL)
+        for each in started:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(each, signal.SIGKILL)
 
     def leave_idle(self) -> None:
         """Let it run like others, for it is to end soon."""

@@ -190,14 +190,18 @@ class Child:
         """SIGTERM, then SIGKILL, for a process that should have left."""
         if self.state is State.STOPPING:
             if now - self.since > KILL_AFTER_S:
-                self.process.kill()
+                self.end()
             elif now - self.since > TERM_AFTER_S:
                 self.process.terminate()
 
     def kill(self, reason: str) -> None:
         """End a process that hangs; it is then restarted like one that died."""
         self._killed_for = reason
-        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """End the process, and what a world has started: a simulator would keep its port."""
+        self.process.kill(whole_tree=self.role in ("environment", "evaluation"))
 
     def reap(self, now: float, jitter: float) -> None:
         """Account for the death of the process and decide what comes next."""

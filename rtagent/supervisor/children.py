@@ -252,8 +252,8 @@ class Children:
     def kill_all(self) -> None:
         """End the processes that are left."""
         left = [child.process for child in self.alive]
-        for process in left:
-            process.kill()
+        for child in self.alive:
+            child.end()
         clock = MonotonicClock()
         deadline = clock.now() + KILL_LIMIT_S
         for process in left:

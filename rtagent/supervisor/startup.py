@@ -127,7 +127,8 @@ def _ask(
             why = f"{process.failure}; {LIMITS}" if process.failure else None
             raise UserError(why or ended.format(code=process.exitcode)) from None
         finally:
-            process.kill()
+            # A simulator that it has started would outlive it, unless it has closed its world.
+            process.kill(whole_tree=message is None or message[0] == "doing")
             process.join(KILL_LIMIT_S)
             process.close()
         answer = refusal = None

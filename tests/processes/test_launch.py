@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -19,12 +20,21 @@ from typing import Any
 import multiprocess
 import pytest
 
+from benchmarks.process_figures import gone
 from rtagent.clock import VirtualClock
 from rtagent.processes import fork_server as server_side
 from rtagent.processes import launch
 from rtagent.processes.launch import REFUSED, ForkServer, Process
 from tests.conftest import eventually, open_descriptors
-from tests.spawned import fail, leave, sleep, tell_collector, tell_modules, tell_signals
+from tests.spawned import (
+    fail,
+    leave,
+    sleep,
+    start_simulator,
+    tell_collector,
+    tell_modules,
+    tell_signals,
+)
 
 LIMIT_S = 180.0
 
@@ -115,6 +125,28 @@ def test_life_and_end_of_a_child(server: ForkServer) -> None:
     process.close()
     pipe.close()
     assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("whole_tree", [True, False])
+def test_what_a_process_has_started_is_killed_with_it_where_that_is_wanted(
+    server: ForkServer, whole_tree: bool
+) -> None:
+    """A simulator that hangs kept its port, its memory and its GPU from the next one."""
+    ours, theirs = multiprocess.Pipe()
+    process = server.spawn(start_simulator, theirs, name="world")
+    assert ours.poll(LIMIT_S)
+    started = ours.recv()
+    try:
+        process.kill(whole_tree=whole_tree)
+        assert ended(process) == -signal.SIGKILL
+        if whole_tree:
+            eventually(lambda: all(map(gone, started)), "they are gone, too")
+        assert [gone(pid) for pid in started] == [whole_tree] * 2
+    finally:
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_dead_process_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:

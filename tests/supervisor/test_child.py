@@ -24,13 +24,15 @@ class FakeProcess:
         self.failure: str | None = None
         self.joined = self.closed = False
         self.idle = True
+        self.whole_tree = False
         self.asked: list[str] = []
 
     def terminate(self) -> None:
         self.asked.append("terminate")
 
-    def kill(self) -> None:
+    def kill(self, *, whole_tree: bool = False) -> None:
         self.asked.append("kill")
+        self.whole_tree = whole_tree
 
     def leave_idle(self) -> None:
         self.idle = False

@@ -14,7 +14,7 @@ from rtagent.clock import NANO
 from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import Doing
 from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
-from rtagent.supervisor.child import State
+from rtagent.supervisor.child import KILL_AFTER_S, State
 from rtagent.supervisor.children import (
     BOOT_LIMIT_S,
     BUSY_S,
@@ -419,6 +419,23 @@ def test_what_is_killed_at_the_end_of_a_run_gives_its_descriptors_back() -> None
     children.kill_all()
     assert process.asked == ["kill"]
     assert process.closed
+
+
+@pytest.mark.parametrize(("role", "ends"), [
+    ("environment", True), ("evaluation", True), ("inference", False), ("learner", False),
+])
+def test_what_a_world_has_started_is_killed_with_it(watch: Watch, role: str, ends: bool) -> None:
+    """What a learner has started may be a cluster's, which has a watcher of its own."""
+    watched = watch(role)
+    watched.child.kill("no heartbeat")
+    assert watched.process.whole_tree == ends
+    watched.process.whole_tree = False
+    watched.child.stop(101.0)
+    watched.child.enforce_stop(102.0 + KILL_AFTER_S)
+    assert watched.process.whole_tree == ends
+    watched.process.whole_tree = False
+    watched.children.kill_all()
+    assert watched.process.whole_tree == ends
 
 
 def test_an_evaluation_may_take_as_long_for_a_reset_as_the_environment(watch: Watch) -> None:

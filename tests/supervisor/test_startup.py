@@ -12,8 +12,10 @@ from signal import SIGKILL, SIGSTOP
 from types import SimpleNamespace
 from typing import Any
 
+import multiprocess
 import pytest
 
+from benchmarks.process_figures import gone
 from rtagent import load_config
 from rtagent.errors import UserError
 from rtagent.processes import launch
@@ -22,7 +24,7 @@ from rtagent.processes.launch import ForkServer, Process
 from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
 from tests import spawned
-from tests.conftest import open_descriptors
+from tests.conftest import eventually, open_descriptors
 from tests.refused import one_line
 from tests.spawned import (
     answer,
@@ -32,6 +34,7 @@ from tests.spawned import (
     hang,
     hang_somewhere,
     refuse,
+    start_simulator,
 )
 
 TEXTS = "child", "the child ended (exit code {code})", "it failed"
@@ -155,6 +158,15 @@ def test_an_error_that_nobody_foresaw_is_refused_in_one_line_and_printed_whole(
     place = rf"\({re.escape(spawned.__file__)}:\d+\)"
     assert re.fullmatch(rf"it failed: RuntimeError: no such kernel {place}", refusal)
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_start_that_is_broken_off_leaves_no_simulator_behind(server: ForkServer) -> None:
+    ours, theirs = multiprocess.Pipe()
+    with ours, theirs:
+        assert _ask(server, ours.poll, *TEXTS, start_simulator, theirs) is None
+        started = ours.recv()
+    eventually(lambda: all(map(gone, started)), "it is gone")
 
 
 @pytest.mark.process
