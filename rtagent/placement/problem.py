@@ -103,10 +103,8 @@ class Problem:
         return tuple(unit for unit, time in enumerate(times) if time is not None)
 
     def fits(self, assigned: dict[int, int], task: int, unit: int) -> bool:
-        """Whether a task may run on a unit, given the units of earlier tasks."""
+        """Whether a task may run on a usable unit, given the units of earlier tasks."""
         mine, its = self.tasks[task], self.units[unit]
-        if mine.times[unit] is None:
-            return False
         beside, like = mine.processor_of, mine.precision_of
         if beside is not None and self.units[assigned[beside]].processor != its.processor:
             return False
