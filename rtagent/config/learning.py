@@ -223,7 +223,7 @@ class R3Config(Section):
     update; max-a: the smallest batches throughout, max-p: the largest (the paper's baselines); off:
     no deadline."""
     deadline_s: float | None = Field(
-        None, gt=0.0, le=LONGEST_DEADLINE_S, json_schema_extra=live("at the next update")
+        None, ge=0.001, le=LONGEST_DEADLINE_S, json_schema_extra=live("at the next update")
     )
     """D: seconds of one training horizon; needed unless mode is off."""
     data_budget: int | None = Field(

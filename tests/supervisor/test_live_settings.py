@@ -103,6 +103,7 @@ def test_rows_never_shrink(desired: DesiredState) -> None:
         ("learning", {"paused": 1}, "learning.paused = 1"),
         ("learning", {"gamma": 0.5}, "learning.gamma: cannot be changed"),
         ("r3", {"deadline_s": 0}, "r3.deadline_s = 0"),
+        ("r3", {"deadline_s": 1e-320}, "r3.deadline_s = 1e-320"),
         ("r3", {"deadline_s": -2.0}, "r3.deadline_s = -2.0"),
         ("r3", {"data_budget": 31}, "r3.data_budget = 31 is smaller than one batch"),
         ("r3", {"mode": "step"}, "needs r3.data_budget"),

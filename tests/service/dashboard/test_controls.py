@@ -37,8 +37,8 @@ def test_every_live_setting_has_its_control(page: Any, running: RunningService) 
     fill.focus()
     expect_text(page.locator("#help"), r"^inference\.fill How many ticks .* 0 to 2\. In force at "
                 r"the next tick\.$")
-    control(page, "r3.deadline_s").hover()
-    expect_text(page.locator("#help"), r"Above 0, at most 31,622,400\.")
+    control(page, "learning.learning_rate").hover()
+    expect_text(page.locator("#help"), r"Above 0, at most 1\.")
 
 
 def test_changes_settings(page: Any, running: RunningService) -> None:

@@ -194,7 +194,7 @@ def test_bounds_are_those_of_the_configuration() -> None:
     ):
         field = schemas[f"{section}Change"]["properties"][name]
         assert (field["minimum"], field["maximum"]) == (least, most)
-    assert schemas["R3Change"]["properties"]["deadline_s"]["anyOf"][0]["exclusiveMinimum"] == 0
+    assert schemas["LearningChange"]["properties"]["learning_rate"]["exclusiveMinimum"] == 0
     limit, _, kinds = DOCUMENT["paths"]["/v1/events"]["get"]["parameters"]
     assert (limit["schema"]["minimum"], limit["schema"]["maximum"]) == (1, 1000)
     assert kinds["schema"]["maxItems"] == 20
