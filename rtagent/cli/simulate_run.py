@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     config, policy = _configured(args)
     if config.r3.memory_budget_mb is not None:
         stderr().print("r3.memory_budget_mb is not applied: it depends on measured memory")
+    if config.learning.evaluation_every_s:
+        stderr().print("learning.evaluation_every_s is not applied: one policy plays at a time")
     if args.save is not None:
         make_empty("--save", args.save)
     clock = MonotonicClock()

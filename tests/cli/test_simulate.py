@@ -91,9 +91,10 @@ def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: 
     assert (other.code, other.err.count("\n")) == (2, 1)
 
 
-def test_a_memory_budget_is_said_not_to_be_applied(run: Run) -> None:
-    done = run(*POLE, *SHORT, "--set", "r3.memory_budget_mb=4000", "--set", "learning.processes=0")
-    assert (done.code, done.err.count("r3.memory_budget_mb is not applied")) == (0, 1)
+@pytest.mark.parametrize("name", ["r3.memory_budget_mb", "learning.evaluation_every_s"])
+def test_what_is_not_applied_is_said(run: Run, name: str) -> None:
+    done = run(*POLE, *SHORT, "--set", f"{name}=4000", "--set", "learning.processes=0")
+    assert (done.code, done.err.count("not applied"), done.err.count(name)) == (0, 1, 1)
 
 
 def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
