@@ -142,7 +142,9 @@ class Background:
             try:
                 library = library or self._start()
                 library.write(points)
-                self.problem = None
+                # One that stays behind takes points now and then; that is not the end of a problem.
+                if self._queue.qsize() < WAITING // 2:
+                    self.problem = None
             except Exception as error:
                 library, self.dropped = None, self.dropped + len(points)
                 self.problem = next(iter(str(error).splitlines()), type(error).__name__)

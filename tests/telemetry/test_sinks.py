@@ -70,6 +70,25 @@ def test_a_library_that_blocks_delays_nothing_else(
     stub.free.set()
 
 
+def test_a_library_that_stays_behind_has_one_problem(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = [], threading.Semaphore(0)
+    monkeypatch.setattr(
+        stub, "write", lambda points: begun.append(points) or gate.acquire(timeout=60.0)
+    )
+    slow = Background("slow", stub.start)
+    for _ in range(WAITING + 2):
+        slow.write(POINTS)
+    assert slow.problem is not None
+    gate.release()
+    assert eventually(lambda: len(begun) == 2)
+    # Told again each time that it has taken one, it would be an event each time.
+    assert slow.problem is not None
+    gate.release(WAITING + 2)
+    assert eventually(lambda: slow.problem is None)
+
+
 def test_a_library_that_fails_is_started_again(stub: Stub) -> None:
     stub.fails = True
     stub.free.set()
