@@ -26,6 +26,8 @@ LITTLE_DISAGREEMENT = 0.15
 MUCH_DISAGREEMENT = 0.5
 SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
+SLOW_UPDATE_MS = 5e3
+"""The time over which the rate of updates is taken: with longer ones it may be 0 or unknown."""
 WINDOW_S = 60.0
 """The longest time that figures cover."""
 EVEN = 0.1
@@ -115,12 +117,20 @@ def learning(stats: Stats) -> Verdict:
         waits = hindrance or "a learner needs data first, and a core that nobody else needs"
         level = "watch" if hindrance else "none"
         return Verdict(level, "Not learning yet", f"No update {since}: {waits}; {returned}")
+    longest_ms = max((each.update_ms or 0.0 for each in stats.learning.workers), default=0.0)
+    if not rate and not starting and longest_ms > SLOW_UPDATE_MS:
+        # While it computes one, a learner is as silent as one that is broken.
+        return Verdict(
+            "watch", "Learning is slow", f"An update takes {longest_ms / 1e3:.0f} s; {returned}"
+        )
     # For the first second a learner has no rate.
     if rate is None and (starting or stats.learning.silent == 0):
         return Verdict("watch", "Not learning yet", f"A learner is starting; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
     pace = f"{rate:.1f} updates/s, loss {stats.learning.loss:.3g}"
+    if not rate and stats.learning.skipped:
+        pace += f", {stats.learning.skipped} left out as not finite"
     if value is None:
         return Verdict("none", "Learning", f"No episode has ended yet; {pace}")
     direction, episodes = stats.episodes.trend.direction, stats.episodes.count
@@ -144,6 +154,9 @@ def learning(stats: Stats) -> Verdict:
 
 def _hindrance(stats: Stats) -> str | None:
     """Why there may be nothing to learn from, however long a learner waits, if that is known."""
+    skipped = stats.learning.skipped
+    if skipped:
+        return f"loss or gradient was not finite, {_plural(skipped, 'update')} left out"
     length, delay = stats.episodes.mean_length_100, stats.actions.delay_ticks.mean
     if length is not None and delay is not None and length <= delay:
         return (

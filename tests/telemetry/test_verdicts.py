@@ -23,6 +23,7 @@ from rtagent.telemetry.verdicts import (
     verdicts,
 )
 
+SLOW = {"state": "running", "update_ms": 5001.0}
 NAMES = ("service", "environment", "learner 0", "inference 0", "inference 1")
 
 
@@ -216,6 +217,17 @@ def test_the_verdict_on_lateness(disagreement: float | None, level: str) -> None
           "learning__silent": 0}, "watch", "Not learning yet"),
         ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
           "learning__silent": 1}, "bad", "Learning stands still"),
+        # While such an update is computed its learner is silent, and does not stand still.
+        ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 1},
+         "watch", "Learning is slow"),
+        ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 0},
+         "watch", "Learning is slow"),
+        ({"learning__updates_per_s": 0.0, "learning__workers": [SLOW, {"state": "running"}]},
+         "watch", "Learning is slow"),
+        ({"learning__updates_per_s": 0.1, "learning__workers": [SLOW]}, "good",
+         "Learning: return 2.50 and rising"),
+        ({"learning__updates_per_s": None, "learning__workers": [SLOW | {"state": "starting"}]},
+         "watch", "Not learning yet"),
         # Updates of a checkpoint, and none since: the replay is filled first.
         ({"learning__updates_per_s": 0.0, "learning__loss": None}, "none", "Not learning yet"),
         ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),
@@ -233,6 +245,15 @@ def test_before_the_first_update_the_verdict_says_what_a_learner_needs() -> None
     assert found.detail.startswith("No update so far: a learner needs data first, and a core that")
     found = learning(stats(learning__loss=None))
     assert found.detail.startswith("No update since the start: a learner needs data first")
+
+
+def test_the_verdict_says_if_updates_are_left_out() -> None:
+    found = learning(stats(learning__updates=0, learning__skipped=3))
+    assert (found.level, found.headline) == ("watch", "Not learning yet")
+    assert "so far: loss or gradient was not finite, 3 updates left out; return" in found.detail
+    found = learning(stats(learning__updates_per_s=0.0, learning__skipped=3))
+    assert found.detail.endswith("0.0 updates/s, loss 0.5, 3 left out as not finite")
+    assert "left out" not in learning(stats(learning__skipped=3)).detail
 
 
 def test_the_verdict_says_if_there_may_never_be_anything_to_learn_from() -> None:
