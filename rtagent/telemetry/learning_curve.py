@@ -132,7 +132,7 @@ def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
 def _draw_returns(axis: Any, episodes: Episodes) -> None:
     axis.plot(episodes.seconds, episodes.returns, ".", alpha=0.4, label="episode")
     mean = moving_mean(episodes.returns, SMOOTHED_EPISODES)
-    axis.plot(episodes.seconds, mean, label=f"mean of {SMOOTHED_EPISODES}")
+    axis.plot(episodes.seconds, mean, label=f"mean of up to {SMOOTHED_EPISODES}")
     axis.set_ylabel("return")
     axis.legend(loc="upper left")
 
