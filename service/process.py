@@ -46,6 +46,7 @@ from service.http.connections import (
     descriptor_limit,
 )
 from service.http.listening import Listener
+from service.http.protocol import Protocol
 from service.http.rate_limited_log import RateLimitedLog
 from service.http.settings import Settings
 from service.routes.context import Context
@@ -110,7 +111,7 @@ def serve(
     config = uvicorn.Config(
         RequestTracking(app, connections, clock),
         # The other parser, httptools, does not limit the length of a head.
-        http="h11",
+        http=Protocol,
         log_config=None,
         access_log=False,
         lifespan="off",
