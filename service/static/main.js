@@ -82,6 +82,8 @@ function showLost() {
 
 function showFound() {
   lost = false;
+  // It may be another run, which only the status tells.
+  delays.clear();
   document.body.classList.remove("lost");
   $("#connection").hidden = true;
   attempt(refreshSettings);

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.forked import eventually
-from tests.service.conftest import RunningService
-from tests.service.dashboard.conftest import expect_text, figure, verdict
+from tests.service.conftest import RunningService, example_timeline
+from tests.service.dashboard.conftest import expect_attribute, expect_text, figure, verdict
 
 pytestmark = pytest.mark.browser
 
@@ -27,6 +27,20 @@ def test_lost_connection_is_announced_and_mended(page: Any, running: RunningServ
     page.locator("#connection").wait_for(state="hidden")
     expect_text(page.locator("#state"), "running")
     expect_text(verdict(page, "health"), "^Nothing is broken$")
+
+
+def test_delays_from_before_a_lost_connection_are_forgotten(
+    page: Any, running: RunningService
+) -> None:
+    """The ticks may be those of another run, which the figures come from before the status."""
+    delays = page.locator("#delays")
+    expect_attribute(delays, "aria-label", "Delays of the newest .* 2 ticks")
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    running.backend.drawn = example_timeline(now_ms=302_372.0, processes=7)
+    running.start()
+    expect_attribute(delays, "aria-label", " 7 ticks")
+    assert ": 7 ticks" in delays.get_attribute("aria-label")
 
 
 def test_a_daemon_that_answers_but_sends_no_figures_is_not_called_silent(
