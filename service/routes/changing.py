@@ -8,7 +8,9 @@ in force. After 30 s it is answered with 504, and a GET tells what is in force.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -214,7 +216,7 @@ def add_calls(
     )
     router.add_api_route(
         path, patch, methods=["PATCH"], response_model=state, summary=f"Change {summary}",
-        name=f"change_{name}", dependencies=[Depends(check_content_type)],
+        name=f"change_{name}", dependencies=[Depends(check_content_type), Depends(check_names)],
         description=PATCH_ANSWER, responses=CHANGE_RESPONSES,
     )
 
@@ -228,6 +230,21 @@ def check_content_type(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in JSON_TYPES:
         raise Problem(415, f"the body must be {' or '.join(JSON_TYPES)}", kind="media-type")
+
+
+async def check_names(request: Request) -> None:
+    """Refuse a body that names a setting twice, of which the last one would count.
+
+    Raises:
+        Problem: 400.
+    """
+    def named_once(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            raise Problem(400, "the body names a setting twice", kind="malformed")
+
+    # A value that is nested too deeply is refused, too, by the model.
+    with suppress(RecursionError):
+        json.loads(await request.body() or b"null", object_pairs_hook=named_once)
 
 
 def _matches(if_match: str, etag: str) -> bool:

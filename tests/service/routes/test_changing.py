@@ -156,6 +156,20 @@ def test_a_mangled_body_is_refused(client: TestClient, backend: Any, path: str) 
     assert backend.commands == []
 
 
+@pytest.mark.parametrize(
+    ("path", "raw"),
+    [("/v1/inference", b'{"processes": 2, "processes": 64}'),
+     ("/v1/config", b'{"learning": {"paused": true, "paused": false}}'),
+     ("/v1/config", b'{"inference": {"processes": 2}, "inference": {"fill": 1}}')],
+)
+def test_a_setting_that_is_named_twice_is_refused(
+    client: TestClient, backend: Any, path: str, raw: bytes
+) -> None:
+    answer = client.patch(path, content=raw, headers=PATCH_TYPE)
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the body names a setting twice")
+    assert backend.commands == []
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", [[], "x", 3])
 def test_what_is_no_object_is_named(client: TestClient, path: str, body: Any) -> None:
