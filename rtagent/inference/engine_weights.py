@@ -43,12 +43,12 @@ class Opened:
     """A model that has been opened.
 
     Attributes:
-        info: what the model says about itself.
+        info: what the model says about itself; nothing if there was no memory for it.
         answer: answers by the model. If None, torch shall act, or the model cannot be opened.
         error: why it cannot be opened. If None, it can.
     """
 
-    info: ModelInfo
+    info: ModelInfo = TORCH
     answer: Answer | None = None
     error: str | None = None
 
@@ -85,20 +85,22 @@ class OpeningThread:
             self._asked.wait(again_s)
             self._asked.clear()
             try:
-                found = self._models.read()
-            except MemoryError:
-                # For the copy of the model, which may be the last one that there is.
-                again_s = AGAIN_S
-                continue
-            again_s = None
-            if found is not None:
-                self._opened.append(self._open_one(*found))
+                opened, again_s = self._open_newest(), None
+            except MemoryError as error:
+                # The model may be the last one that there is.
+                opened, again_s = Opened(error=line_of(error)), AGAIN_S
+            if opened is not None:
+                self._opened.append(opened)
 
-    def _open_one(self, info: ModelInfo, model: Bytes) -> Opened:
-        if not info.size:
-            return Opened(info)
+    def _open_newest(self) -> Opened | None:
+        found = self._models.read()
+        if found is None:
+            return None
+        info, model = found
         try:
-            return Opened(info, self._open(info, model))
+            return Opened(info, self._open(info, model) if info.size else None)
+        except MemoryError:
+            raise
         except Exception as error:
             return Opened(info, error=line_of(error))
 
@@ -131,7 +133,7 @@ class EngineWeights:
         models: shared memory.
         opening: opens the models.
         record: says what acts.
-        event: called with the event of a model that cannot be opened.
+        event: called with an event at the first of consecutive models that cannot be opened.
 
     Attributes:
         version: of the weights behind what acts; -1 before the first.
@@ -146,7 +148,7 @@ class EngineWeights:
         self._models, self._opening = models, opening
         self._record, self._event = record, event
         self._asked = 0
-        self._wants_torch = True
+        self._wants_torch, self._failing = True, False
         self._note_model(TORCH)
         self.version = torch.version
         self.updates = torch.updates
@@ -187,7 +189,8 @@ class EngineWeights:
     def _adopt_opened(self, opened: Opened) -> None:
         info = opened.info
         if opened.error is not None:
-            self._event("engine_failed", reason=opened.error, weights_version=info.version)
+            if not self._failing:
+                self._event("engine_failed", reason=opened.error)
         elif opened.answer is None:
             self._wants_torch = True
         else:
@@ -195,6 +198,7 @@ class EngineWeights:
             self._policy.answer = opened.answer
             self.version, self.updates = info.version, info.updates
             self._note_model(info)
+        self._failing = opened.error is not None
 
     def _note_model(self, info: ModelInfo) -> None:
         self._record.engine, self._record.precision = info.engine, info.precision
