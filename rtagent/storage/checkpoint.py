@@ -177,7 +177,8 @@ def save(
         The new file.
 
     Raises:
-        CheckpointError: it cannot be written; the older ones are as they were.
+        CheckpointError: it cannot be written, and the older ones are as they were; or it is
+            written, and cannot become the best one.
     """
     score, fits = checkpoint.score, asdict(checkpoint.signature)
     values = {
@@ -201,13 +202,19 @@ def save(
         progress()
         # Before the best gets its name, which may take a disk's last space where it is a copy.
         prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
-        if score is not None and score.beats(_best_score(folder, fits)):
-            _name_best(path, progress)
     except OSError as error:
         raise CheckpointError(
             f"cannot write a checkpoint into {folder}: {error.strerror or error}; "
             "earlier checkpoints are as they were"
         ) from error
+    if score is not None and score.beats(_best_score(folder, fits)):
+        try:
+            _name_best(path, progress)
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint {path} is written, but cannot become {BEST}: "
+                f"{error.strerror or error}"
+            ) from error
     return path
 
 

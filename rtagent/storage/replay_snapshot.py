@@ -130,7 +130,9 @@ def save(
         manifest = Manifest(window.oldest, window.stop - 1, tuple(chunks), extra)
         _write_manifest(folder, signature, manifest)
         files = [*chunks, extra] if extra else chunks
-        _remove(folder, f"*{SUFFIX}", {chunk.file for chunk in files})
+        # What cannot be removed now, the next save removes.
+        with suppress(OSError):
+            _remove(folder, f"*{SUFFIX}", {chunk.file for chunk in files})
     except OSError as error:
         saving.discard()
         raise ReplayError(

@@ -308,7 +308,8 @@ def test_where_there_are_no_second_names_the_best_is_a_copy(
 def test_the_oldest_go_although_the_best_cannot_be_named(tmp_path: Path) -> None:
     (tmp_path / BEST / "in the way").mkdir(parents=True)
     for updates in range(4):
-        with pytest.raises(CheckpointError):
+        # It said that no checkpoint could be written.
+        with pytest.raises(CheckpointError, match=rf"-{updates:012d}.* is written, but .*{BEST}"):
             checkpoints.save(tmp_path, replace(make(updates, 10), score=score(updates)), keep=2)
     assert listed(tmp_path) == [3, 2]
 
