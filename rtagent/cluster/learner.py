@@ -102,6 +102,7 @@ class ClusterLearner:
             check_same(joining, self._first)
             source = self._source(joining)
             source.generated = joining.generated
+            before = self._nodes.get(joining.node)
             self._end_session(joining.node)
             self._forget_gone(mirrors=True)
             self._sessions += 1
@@ -110,7 +111,8 @@ class ClusterLearner:
                 self._sessions, source, learning.batch_size, learning.learning_rate,
                 self._clock.now(),
             )
-            session.shipped = joining.shipped
+            # A gateway that was killed had sent more than the next one knows of.
+            session.shipped = max(joining.shipped, before.shipped if before else 0)
             self._changed.notify_all()
             return Welcome(
                 self._sessions, self._trainer.begun, self._share(joining.node), source.expected

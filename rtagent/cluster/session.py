@@ -80,7 +80,7 @@ class Session:
         missed: whether the node had no share ready when the other nodes had, and has not been ahead
             with two shares since.
         rate: transitions per second that the node's world generates.
-        shipped: transitions that the node has sent, as it says.
+        shipped: transitions that the node has sent, as it says; does not fall.
         learned: transitions of the node that were learned from.
     """
 
@@ -144,7 +144,8 @@ class Session:
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)
         self.batch_size, self.learning_rate = header.batch_size, header.learning_rate
-        self.shipped, self.source.generated = header.shipped, header.generated
+        self.shipped = max(self.shipped, header.shipped)
+        self.source.generated = header.generated
         try:
             draw = self.source.receive(message)
         except MessageError as error:

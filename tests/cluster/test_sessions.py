@@ -313,6 +313,22 @@ def test_what_a_node_has_sent_does_not_fall_while_it_is_paused_after_it_has_join
     assert scene.learner.status()["nodes"][0]["shipped"] == shipped > 0
 
 
+def test_what_a_node_has_sent_does_not_fall_after_its_gateway_was_killed() -> None:
+    # The next gateway counts on from what the killed one has written, up to 0.25 s before.
+    scene = Scene(Edge())
+    scene.run(0.5)
+    (before,) = scene.learner.status()["nodes"]
+    scene.edges[0].node.counts.shipped -= 24
+    scene.exchanges = [scene.new_exchange(scene.edges[0], scene.remotes[0])]
+    told = []
+    for _ in range(20):
+        scene.run(0.01)
+        told.append(scene.learner.status()["nodes"][0]["shipped"])
+    assert scene.remotes[0].calls.count("join") == 2
+    assert [before["shipped"], *told] == sorted([before["shipped"], *told])
+    assert told[-1] == scene.edges[0].node.counts.shipped > before["shipped"]
+
+
 def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
