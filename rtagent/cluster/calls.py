@@ -10,8 +10,8 @@ Outcome = Literal["applied", "overflowed", "skipped"]
 scale (overflowed) or not (skipped)."""
 
 
-class StartFailedError(ConnectionError):
-    """The learner could not start, and is not started again: another must be looked for."""
+class EndedError(ConnectionError):
+    """The learner could not start, or was ended, and is not started again: look for another."""
 
 
 class Remote(Protocol):
@@ -23,8 +23,8 @@ class Remote(Protocol):
     def finished(self) -> list[tuple[Hashable, Any]]:
         """The calls that have ended since the last time: ticket, and result or exception.
 
-        The exception is a `UserError` if the learner refuses the call, `StartFailedError`, or any
-        other if the call or its answer was lost.
+        The exception is a `UserError` if the learner refuses the call, `EndedError`, or any other
+        if the call or its answer was lost.
         """
 
     def wait(self, timeout_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rtagent.cluster.calls import Learned, Remote, StartFailedError, Weights
+from rtagent.cluster.calls import EndedError, Learned, Remote, Weights
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
@@ -43,9 +43,9 @@ CUT_S = 3.0
 LOST_S, FIRST_ANSWER_S = 45.0, 120.0
 """The learner must be looked for anew when no answer has come for so long; longer before the first
 answer, since a learner that is being started has much to load."""
-START_FAILED_S = 10.0
-"""The same, if the learner could not start. A gateway that ended sooner would count as a process
-that dies at its start (`processes/restart_policy.py`)."""
+ENDED_S = 10.0
+"""The same, if the learner could not start or was ended. A gateway that ended sooner would count as
+a process that dies at its start (`processes/restart_policy.py`)."""
 
 
 class _Call(NamedTuple):
@@ -119,7 +119,7 @@ class Exchange:
         self._others_at = now
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
         self._last_answer_at = now
-        self._answered = self._start_failed = False
+        self._answered = self._ended = False
         self._failure: str | None = None
         self._learned: list[Learned] = []
         self._weights: Weights | None = None
@@ -192,10 +192,7 @@ class Exchange:
 
     def lost(self, now: float) -> bool:
         """Whether no answer has come for so long that the learner must be looked for anew."""
-        if self._start_failed:
-            limit = START_FAILED_S
-        else:
-            limit = LOST_S if self._answered else FIRST_ANSWER_S
+        limit = ENDED_S if self._ended else LOST_S if self._answered else FIRST_ANSWER_S
         return self._silent_for(now) > limit + self._patience_s
 
     def wait(self, longest_s: float, now: float) -> None:
@@ -395,7 +392,7 @@ class Exchange:
         """Note why a call or its answer was lost; the call will be repeated."""
         lines = str(error).strip().splitlines() or [repr(error)]
         self._failure = lines[0]
-        self._start_failed = isinstance(error, StartFailedError)
+        self._ended = isinstance(error, EndedError)
         if call.method == "join":
             self._join_anew(lines[0], now)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from rtagent.cluster.calls import Remote, StartFailedError
+from rtagent.cluster.calls import EndedError, Remote
 from rtagent.cluster.ray_checks import (
     LostError,
     NotStartedError,
@@ -192,9 +192,9 @@ class LearnerHandle(Remote):
 
         Raises:
             NotStartedError: the learner could not start.
-            LostError: the cluster or this machine's node of it is gone. The learner may still
-                answer then, but Ray ends this process when it has been without the head of the
-                cluster for `HEAD_GONE_S`.
+            LostError: the learner was ended; or the cluster or this machine's node of it is gone.
+                The learner may still answer then, but Ray ends this process when it has been
+                without the head of the cluster for `HEAD_GONE_S`.
             UserError: the learner does not answer.
         """
         end, errors, asked = time.monotonic() + self._patience_s, self._ray.exceptions, None
@@ -204,11 +204,12 @@ class LearnerHandle(Remote):
                 asked = asked or self._actor.status.remote()
                 left = min(CHECK_EVERY_S, end - time.monotonic())
                 found: dict[str, Any] = self._ray.get(asked, timeout=max(0.0, left))
+            except errors.ActorDiedError as error:
+                kind = NotStartedError if error.actor_init_failed else LostError
+                raise kind(_end(error)) from error
             except errors.RayError as error:
                 # A call to an actor that is being started again fails at once.
                 starting = isinstance(error, errors.RayActorError)
-                if starting and error.actor_init_failed:
-                    raise NotStartedError(_start_failure(error)) from error
                 goes_on = starting or isinstance(error, errors.GetTimeoutError)
                 if not goes_on or time.monotonic() >= end:
                     raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
@@ -222,9 +223,9 @@ class LearnerHandle(Remote):
     def _result(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as error:
-            if error.actor_init_failed:
-                return StartFailedError(_start_failure(error))
+        except self._ray.exceptions.ActorDiedError as error:
+            return EndedError(_end(error))
+        except self._ray.exceptions.RayActorError:
             return ConnectionError("the learner died, or cannot be reached; Ray starts it again")
         except Exception as error:
             # Ray wraps what the learner has raised into an error with a traceback.
@@ -383,10 +384,12 @@ def _signal_handlers() -> dict[int, Any]:
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
-def _start_failure(error: BaseException) -> str:
-    """Why a learner could not start, in one line; Ray does not start it again."""
-    # Ray passes on the traceback alone, whose last line is the exception.
+def _end(error: Any) -> str:
+    """Why there is no learner any more, in one line; Ray does not start it again."""
     last = str(error).strip().splitlines()[-1]
+    if not error.actor_init_failed:
+        return f"the learner has ended: {last}"
+    # Ray passes on the traceback alone, whose last line is the exception.
     return last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.cluster.calls import StartFailedError
+from rtagent.cluster.calls import EndedError
 from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import MessageError, pack
@@ -171,7 +171,7 @@ def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
 def test_a_learner_that_could_not_begin_is_looked_for_anew_soon() -> None:
     scene = Scene(Edge())
     exchange = scene.exchanges[0]
-    scene.remotes[0].broken = StartFailedError("another learner writes its checkpoints there")
+    scene.remotes[0].broken = EndedError("another learner writes its checkpoints there")
     # A process that ends sooner would count as one that cannot work.
     scene.run(WELL_S)
     assert not exchange.lost(scene.clock.now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,9 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster import ray_learner, ray_session
-from rtagent.cluster.calls import StartFailedError
+from rtagent.cluster.calls import EndedError
 from rtagent.cluster.held_folder import LOCK, WAIT_S, hold, tell_nodes
-from rtagent.cluster.ray_checks import LostError
+from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.errors import UserError
 
 
@@ -154,5 +155,29 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     assert str(caught.value) == why
     learner.begin("join")
     ((_, found),) = learner.finished()
-    assert isinstance(found, StartFailedError)
+    assert isinstance(found, EndedError)
+    assert str(found) == why
+
+
+def test_a_learner_that_somebody_has_ended_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It "did not answer", again and again, and Ray would start it again.
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    error = ActorDiedError()
+    error.error_msg += "\n\tname: rtagent\nThe actor is dead because it was killed by `ray.kill`."
+    monkeypatch.setattr(ray_session, "Watch", lambda: SimpleNamespace(check=lambda: None))
+    monkeypatch.setattr(ray, "get", fail)
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
+    call = SimpleNamespace(remote=lambda *_: object())
+    learner = ray_session.LearnerHandle(SimpleNamespace(status=call, offer=call))
+    why = "the learner has ended: The actor is dead because it was killed by `ray.kill`."
+    learner._patience_s = 0.0
+    with pytest.raises(LostError, match=re.escape(why)) as caught:
+        learner.status()
+    # Of one that could not even start, `rtagent learner` would end.
+    assert not isinstance(caught.value, NotStartedError)
+    learner.begin("offer")
+    ((_, found),) = learner.finished()
+    assert isinstance(found, EndedError)
     assert str(found) == why
