@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -25,6 +26,8 @@ from rtagent.telemetry.timeline import SOURCES
 PERIOD_S = 0.5
 TIMELINE_S = 2
 LONGEST_S = 86_400.0
+LEAST_FREE = 16 << 20
+"""Bytes that a disk keeps free. When it is full, Rerun waits for ever, and does not hear Ctrl-C."""
 SUFFIX = ".rrd"
 COLUMNS = ("delay", "position", "worker")
 """Columns of the timeline's ticks that are logged where they are present."""
@@ -54,12 +57,13 @@ def run(args: argparse.Namespace) -> int:
             stream.look()
             while (rest := until - monotonic()) > 0.0:
                 sleep(min(PERIOD_S, rest))
+                _check_room(args.save)
                 stream.look()
     except KeyboardInterrupt:
         pass
-    except UserError:
+    except UserError as error:
         # The daemon has ended, or the viewer was closed; what was received before is complete.
-        if not stream.ticks:
+        if not stream.ticks or isinstance(error, _NoRoomError):
             raise
     finally:
         stream.close()
@@ -71,6 +75,19 @@ def run(args: argparse.Namespace) -> int:
         f"{stream.ticks} ticks, {stream.missed} missed, {stream.pictures} pictures"
     ))
     return 0
+
+
+class _NoRoomError(UserError):
+    """The disk is nearly full."""
+
+
+def _check_room(save: Path | None) -> None:
+    """Raise `_NoRoomError` if the disk of the file, where there is one, is nearly full."""
+    if save is not None and shutil.disk_usage(save.parent).free < LEAST_FREE:
+        raise _NoRoomError(
+            f"--save {save}: less than {LEAST_FREE >> 20} MiB are free there; the file has what was "
+            "received before"
+        )
 
 
 def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
@@ -95,6 +112,7 @@ def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
             recording.flush()
         else:
             save.touch()
+            _check_room(save)
             recording.save(save)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error

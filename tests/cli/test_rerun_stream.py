@@ -133,6 +133,30 @@ def test_a_viewer_that_is_closed_ends_the_stream(
     assert (told["ticks"] > 0, told["pictures"]) == (True, 2)
 
 
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize("free", [[], [1 << 40]])
+def test_a_disk_that_is_nearly_full_ends_the_stream(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: list[int]
+) -> None:
+    # Rerun hung for ever, deaf to Ctrl-C; or the exit code was 0, and half of the file was missing.
+    def usage(folder: Path) -> Any:
+        assert folder == tmp_path
+        return SimpleNamespace(free=free.pop() if free else 1000)
+
+    recordings: list[Recording] = []
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    monkeypatch.setattr("rtagent.cli.rerun_stream.PERIOD_S", 0.01)
+    monkeypatch.setitem(sys.modules, "rerun", SimpleNamespace(
+        RecordingStream=lambda *_, **__: recordings.append(Recording()) or recordings[-1],
+        Scalars=float, TextLog=str, EncodedImage=lambda contents, media_type: contents,
+    ))
+    seen = len(free)
+    said = refused("rerun", "--save", str(tmp_path / "run.rrd"), "--seconds", "2")
+    assert "MiB are free" in said
+    assert len(recordings[0].logged.get("screen", [])) == seen
+    assert recordings[0].calls == ["save", "flush", "disconnect"] * seen
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("service")
 def test_rerun_itself_writes_a_file(run: Run, tmp_path: Path) -> None:
