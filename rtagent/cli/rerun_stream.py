@@ -85,8 +85,8 @@ def _check_room(save: Path | None) -> None:
     """Raise `_NoRoomError` if the disk of the file, where there is one, is nearly full."""
     if save is not None and shutil.disk_usage(save.parent).free < LEAST_FREE:
         raise _NoRoomError(
-            f"--save {save}: less than {LEAST_FREE >> 20} MiB are free there; the file has what was "
-            "received before"
+            f"--save {save}: less than {LEAST_FREE >> 20} MiB are free there; the file has what "
+            "came before"
         )
 
 
