@@ -150,7 +150,8 @@ def _note(folder: Path) -> dict[str, Any]:
         if is_held(folder):
             raise UserError(
                 f"the state directory {folder} is held by a run that cannot be asked: "
-                f"`rtagent train`, a program's Runtime, or a daemon whose {NOTE} was removed"
+                f"`rtagent train`, a program's Runtime, or a daemon whose {NOTE} was moved or "
+                "removed while it ran, and which has to be started again"
             ) from None
         raise UserError(none_runs) from None
     except OSError as error:
@@ -161,7 +162,8 @@ def _note(folder: Path) -> dict[str, Any]:
         # Without a lock the pid decides, although it may be that of another process by now.
         alive = process.exists() or not Path("/proc/self").exists()
     if not alive:
-        raise UserError(f"{none_runs} (the last one, pid {note['pid']}, is gone)")
+        raise UserError(f"{none_runs} (the last one, pid {note['pid']}, is gone, or the "
+                        "directory was moved while it ran)")
     return dict(note)
 
 

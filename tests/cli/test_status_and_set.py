@@ -205,9 +205,9 @@ def test_a_token_that_no_header_can_carry_is_one_line(
 
 
 @pytest.mark.parametrize(("alive", "lock", "said"), [
-    (False, False, "(the last one, pid {pid}, is gone)"),
+    (False, False, "(the last one, pid {pid}, is gone, or the directory was moved while"),
     # The lock decides: the pid may be another's now.
-    (True, True, "(the last one, pid {pid}, is gone)"),
+    (True, True, "(the last one, pid {pid}, is gone, or the directory was moved while"),
     (True, False, "no daemon answers at http://127.0.0.1:9/"),
 ])
 def test_a_stale_note_is_recognised(
@@ -226,6 +226,7 @@ def test_a_run_without_a_service_is_not_called_none(refused: Refused, tmp_path: 
     held = StateDir(folder)
     said = refused("status", "--state-dir", str(folder))
     assert f"{folder} is held by a run that cannot be asked" in said
+    assert "has to be started again" in said
     held.release()
     assert "no daemon runs on" in refused("status", "--state-dir", str(folder))
 
