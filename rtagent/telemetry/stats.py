@@ -17,14 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.clock import NANO, Clock, MonotonicClock
-from rtagent.config import LEARNING_PRECISIONS
 from rtagent.memory import ordering
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
-from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
-from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction, processes_needed
 from rtagent.staggering.register import LIVE
@@ -33,6 +30,7 @@ from rtagent.telemetry.figures import acting, learning
 from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
 from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.figures.document import Stats
+from rtagent.telemetry.learning import learning_figures
 from rtagent.telemetry.quantiles import percentiles
 from rtagent.telemetry.r3 import r3_figures, replay_figures
 from rtagent.telemetry.recent_rows import RecentRows, from_time
@@ -40,9 +38,6 @@ from rtagent.telemetry.remote import remote_figures
 from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
-SILENT_S = 10.0
-"""A learner that has not beaten for so long is silent, and has no rate of updates."""
-RATE_OVER_NS = 5 * NANO
 
 
 class _Registered(NamedTuple):
@@ -99,7 +94,7 @@ class StatsReader:
         return Stats(
             clock=self._clock_figures(rows, now, window_s, ticks), actions=actions,
             inference=self._inference_figures(status, registered.recent, since),
-            learning=self._learning_figures(status, now),
+            learning=learning_figures(self._world, _roles(status, "learner"), now),
             replay=replay_figures(self._world), r3=r3_figures(self._world),
             regret=self._regret_figures(), episodes=self._episode_figures(),
             cluster=None if link is None else cluster_figures(link.read(), now),
@@ -246,92 +241,6 @@ class StatsReader:
             "conversion_ms": converter.conversion_ns / 1e6 if converter.conversion_ns else None,
         }
 
-    def _learning_figures(self, status: dict[str, Any], now: float) -> learning.Learning:
-        records = self._world.metrics.learners
-        desired = self._world.control.desired
-        info = self._world.weights.info()
-        # Before a learner has taken over a resumed run, its weights say how far it is.
-        updates = max(*(each.updates for each in records), info.updates if info else 0)
-        applied = sum(each.applied for each in records)
-        samples = max(each.samples_consumed for each in records)
-        newest = max(records, key=lambda each: each.applied_ns)
-        numbers = [each.precision for each in records if each.precision]
-        return learning.Learning(
-            processes=desired.learning.processes,
-            silent=sum(
-                role["state"] != "starting" and _silent(records[role["index"]], now)
-                for role in _roles(status, "learner")
-            ),
-            order=desired.learning.order, paused=desired.learning.paused,
-            updates=updates,
-            updates_per_s=self._update_rate(now),
-            samples_consumed=samples if samples or applied or not updates else None,
-            batch_size=batch_in_force(self._world.horizon.read(), desired),
-            learning_rate=desired.learning.step_size(updates),
-            loss=newest.loss if applied else None,
-            epsilon=self._exploration_rate(),
-            staleness=learning.Staleness(
-                mean=sum(each.staleness_sum for each in records) / applied if applied else None,
-                max=max(each.staleness_max for each in records) if applied else None,
-            ),
-            weights_version=info.version if info else None,
-            skipped=sum(each.skipped for each in records),
-            precision=LEARNING_PRECISIONS[numbers[0] - 1] if numbers else None,
-            loss_scale=newest.loss_scale or None,
-            overflows=sum(each.overflows for each in records),
-            dropped=sum(each.dropped for each in records),
-            turns_expired=self._world.turns.expired,
-            placement=PLACEMENTS[newest.placement],
-            evaluation=self._evaluation_figures(),
-            checkpoints=sum(each.checkpoints for each in records),
-            checkpoint_failures=sum(each.checkpoint_failures for each in records),
-            workers=[
-                learning.LearnerWorker(
-                    index=role["index"], pid=role["pid"], state=role["state"],
-                    restarts=role["restarts"], applied=records[role["index"]].applied,
-                    update_ms=records[role["index"]].update_ns / 1e6 or None,
-                )
-                for role in _roles(status, "learner")
-            ],
-        )
-
-    def _update_rate(self, now: float) -> float | None:
-        """Updates per second, lately, of the learners that beat; None if none does."""
-        records = self._world.metrics.learners
-        rates = [
-            record.applied_rate(round(now * NANO), RATE_OVER_NS)
-            for record in records[: self._world.control.desired.learning.processes]
-            if not _silent(record, now)
-        ]
-        known = [rate for rate in rates if rate is not None]
-        return sum(known) if known else None
-
-    def _exploration_rate(self) -> float | None:
-        """The rate of the newest registered action; unknown before the first, and of a policy that
-        draws its actions, where the rate says nothing.
-        """
-        config = self._world.config.learning
-        if config.on_policy or config.algorithm == "sac":
-            return None
-        records = self._world.metrics.inference[: self._world.control.desired.rows]
-        newest = [
-            (int(each["registered_ns"]), record.epsilon)
-            for record in records
-            for each in record.registrations.newest(1)
-        ]
-        return max(newest)[1] if newest else None
-
-    def _evaluation_figures(self) -> learning.Evaluation:
-        """Figures of the greedy policy in a paused world; unknown before the first evaluation."""
-        record = self._world.metrics.evaluation
-        known = record.evaluations > 0
-        return learning.Evaluation(
-            evaluations=record.evaluations, episodes=record.episodes,
-            mean_return=record.mean_return if known else None,
-            updates=record.updates if known else None,
-            weights_version=record.weights_version if known else None,
-        )
-
     def _regret_figures(self) -> acting.Regrets:
         """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
 
@@ -363,10 +272,6 @@ class StatsReader:
 
 def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [role for role in status.get("roles", []) if role["role"] == name]
-
-
-def _silent(record: LearnerRecord, now: float) -> bool:
-    return now * NANO - record.heartbeat_ns > SILENT_S * NANO
 
 
 def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered) -> int:
