@@ -20,7 +20,7 @@ from rtagent.config import GAME_BOY_HZ, EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
-from rtagent.env.preprocess import to_grey
+from rtagent.env.observers import to_grey
 
 PARTS = ("press", "step", "screen", "preprocess", "ram", "sum")
 

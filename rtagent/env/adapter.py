@@ -24,7 +24,8 @@ from rtagent.env.declarations import (
     reward_range,
 )
 from rtagent.env.making import close, closed_if_unusable, make
-from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
+from rtagent.env.observer_choice import observer_for, sight
+from rtagent.env.observers import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
 
 MOST_REWARD = float(np.finfo(np.float32).max)

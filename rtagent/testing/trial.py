@@ -25,7 +25,7 @@ from rtagent.env.adapter import Adapter, Step
 from rtagent.env.declarations import noop_action
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.making import make
-from rtagent.env.preprocess import EnvironmentFault, NotFinite
+from rtagent.env.observers import EnvironmentFault, NotFinite
 from rtagent.errors import UserError, place_of
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
 from rtagent.testing.findings import Findings, Job

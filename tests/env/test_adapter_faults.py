@@ -7,7 +7,7 @@ import stub_worlds
 
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter
-from rtagent.env.preprocess import EnvironmentFault
+from rtagent.env.observers import EnvironmentFault
 from tests.env.conftest import PICTURE, wrap
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rtagent.env.gameboy.environment import BundledGame, Frame, Info
 from rtagent.env.gameboy.machine import Snapshot
-from rtagent.env.preprocess import to_grey
+from rtagent.env.observers import to_grey
 from rtagent.errors import UserError
 
 ENCOUNTERS = 64

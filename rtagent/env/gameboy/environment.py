@@ -14,7 +14,7 @@ from rtagent.config import GAME_BOY_HZ
 from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.machine import Machine
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
-from rtagent.env.preprocess import GREY, to_grey
+from rtagent.env.observers import GREY, to_grey
 from rtagent.errors import UserError
 
 MAGIC = 0x5A

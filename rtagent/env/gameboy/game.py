@@ -18,7 +18,7 @@ from rtagent.env.gameboy.machine import BUTTON_NAMES, Snapshot
 from rtagent.env.gameboy.rewards import Judge, Rules, Values, ended_by, load_rules
 from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.env.gameboy.state_trial import check_states
-from rtagent.env.preprocess import to_grey
+from rtagent.env.observers import to_grey
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rtagent.env.gameboy.environment import BundledGame, Frame, Info
 from rtagent.env.gameboy.machine import Snapshot
-from rtagent.env.preprocess import to_grey
+from rtagent.env.observers import to_grey
 from rtagent.errors import UserError
 
 PLAYING, GAME_OVER = 1, 2
