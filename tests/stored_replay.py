@@ -14,9 +14,9 @@ from rtagent.memory.ledger import TERMINATED
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from rtagent.storage import replay_files, replay_snapshot
-from rtagent.storage.checkpoint import Signature
 from rtagent.storage.replay_restoring import RestoreReport, restore
 from rtagent.storage.replay_snapshot import SaveReport, find, save
+from rtagent.storage.signature import Signature
 from tests.conftest import make_blueprint
 from tests.rows import private_rings
 

@@ -12,6 +12,7 @@ from rtagent.policy.actor_critic import build_learned
 from rtagent.policy.inputs import input_space
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import Checkpoint, Counters
+from rtagent.storage.signature import signature
 
 
 def leave_checkpoint(state_dir: Path, *settings: str, with_config: bool = True) -> Path:
@@ -24,6 +25,6 @@ def leave_checkpoint(state_dir: Path, *settings: str, with_config: bool = True) 
     tensors = {f"online.{name}": each.numpy() for name, each in network.state_dict().items()}
     run = {"config": config.model_dump(mode="json")} if with_config else {}
     saved = Checkpoint(
-        checkpoints.signature(config, blueprint), Counters(7, 224, 1), tensors, None, run
+        signature(config, blueprint), Counters(7, 224, 1), tensors, None, run
     )
     return checkpoints.save(state_dir / "checkpoints", saved)

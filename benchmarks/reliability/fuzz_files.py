@@ -27,11 +27,12 @@ from rtagent.remote import protocol as remote
 from rtagent.remote.answers import Terms, timing_of
 from rtagent.remote.protocol import decode, encode
 from rtagent.staggering.arbiter import Source
-from rtagent.storage.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
+from rtagent.storage.checkpoint import Checkpoint, CheckpointError, Counters, load
 from rtagent.storage.checkpoint import save as save_checkpoint
 from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import MANIFEST, _crc, find
 from rtagent.storage.replay_snapshot import save as save_replay
+from rtagent.storage.signature import Signature
 
 SHAPE = (120, 160, 3)
 TICKS, CAPACITY = 200, 400

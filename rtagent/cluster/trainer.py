@@ -26,6 +26,7 @@ from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.learner_state import Arrays, Progress
 from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.signature import signature
 
 ARRAYS = ("weights", "mean", "square")
 
@@ -60,7 +61,7 @@ class Trainer:
         self._measured = learning.precision != "auto"
         self._blueprint = blueprint
         self.parameters = blueprint.learned_parameters
-        self._signature = checkpoints.signature(config, blueprint)
+        self._signature = signature(config, blueprint)
         self._seed = config.run.seed
 
     @property

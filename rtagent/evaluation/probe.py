@@ -39,6 +39,7 @@ from rtagent.policy.pretrained import PretrainedPolicy
 from rtagent.policy.recurrent import state_size_of
 from rtagent.processes.worker import start_life
 from rtagent.storage import checkpoint
+from rtagent.storage.signature import signature
 from rtagent.telemetry import run_record, sinks
 
 
@@ -141,7 +142,7 @@ def _resumed(
         CheckpointError: there are checkpoints, and none can be used.
     """
     try:
-        return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
+        return checkpoint.newest_usable(folder, signature(config, blueprint))
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
             f"{error}; use another --state-dir (run.state_dir), or start with --set "

@@ -27,6 +27,7 @@ from rtagent.policy.inputs import input_space
 from rtagent.policy.networks import head_of
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import BEST, Checkpoint
+from rtagent.storage.signature import signature
 
 FOLDER = "checkpoints"
 GREEDY: dict[str, dict[str, Any]] = {
@@ -149,7 +150,7 @@ class TrainedPolicy:
     def __init__(self, config: Config, saved: Checkpoint, path: Path) -> None:
         self._config = config
         self.blueprint: Blueprint = probe(config)
-        checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
+        checkpoints.match(saved, signature(config, self.blueprint), path)
         spaces = input_space(self.blueprint), self.blueprint.action_space
         learned = build_learned(config.policy, *spaces, config.learning)
         restore_network(learned, saved)

@@ -17,6 +17,7 @@ from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
 from rtagent.policy.inputs import input_space
 from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.signature import signature
 
 if TYPE_CHECKING:
     from rtagent.memory.process_metrics import LearnerRecord
@@ -45,7 +46,7 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
     network = build_network(config, world.blueprint)
     counters = checkpoints.Counters()
     if resume is not None:
-        saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
+        saved = checkpoints.check(resume, signature(config, world.blueprint))
         states.restore_network(network, saved)
         counters = saved.counters
     acting = networks.flattened(network)[: world.blueprint.parameters]
@@ -79,7 +80,7 @@ def first_state(
     if published is None:
         raise RuntimeError("no weights could be read: they are published before this")
     if resume is not None:
-        saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
+        saved = checkpoints.check(resume, signature(config, world.blueprint))
         if saved.counters.updates == published.updates:
             return states.from_checkpoint(saved, world.blueprint.learned_tensors)
     return states.begin(flat, published.updates)

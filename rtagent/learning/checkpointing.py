@@ -14,6 +14,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.process_metrics import LearnerRecord, ProcessMetrics
 from rtagent.memory.turns import TurnTaker
 from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.signature import signature
 from rtagent.telemetry import run_record
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class CheckpointWriter:
         self, context: WorkerContext[LearnerRecord], update: SharedUpdate, turns: TurnTaker
     ) -> None:
         self._context, self._update, self._turns = context, update, turns
-        self._signature = checkpoints.signature(context.config, context.blueprint)
+        self._signature = signature(context.config, context.blueprint)
         self._every_s = context.config.run.checkpoint_every_s
         self._next = context.clock.now() + self._every_s
 

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -28,13 +28,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import atomic_write, remove_drafts
 from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
 from rtagent.memory.arena import available_memory
-from rtagent.memory.blueprint import Blueprint
+from rtagent.storage.signature import Signature
 
 FORMAT = 1
 KEEP = 3
@@ -57,23 +56,6 @@ class CheckpointError(UserError):
 
 class CorruptCheckpoint(CheckpointError):
     """A checkpoint is damaged, or is none."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a checkpoint's weights fit.
-
-    Attributes:
-        environment: its id.
-        network: name and width, or the factory.
-        observation: shape and type of a stacked observation.
-        action: the action space.
-    """
-
-    environment: str
-    network: str
-    observation: str
-    action: str
 
 
 @dataclass(frozen=True)
@@ -138,26 +120,6 @@ class Checkpoint:
     tensors: Arrays
     score: Score | None = None
     run: Mapping[str, Any] = field(default_factory=dict)
-
-
-def signature(config: Config, blueprint: Blueprint) -> Signature:
-    """What the weights of this run fit."""
-    shape = (blueprint.frame_stack, *blueprint.frame_shape)
-    observation = f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}"
-    if blueprint.pending_actions:
-        observation += f" and {blueprint.pending_actions} pending actions"
-    return Signature(
-        config.env.id, blueprint.network, observation,
-        " ".join(str(blueprint.action_space).split()),
-    )
-
-
-def replay_signature(config: Config, blueprint: Blueprint) -> Signature:
-    """What the replay of this run fits. Weights may go on with another cartridge, it may not."""
-    fits = signature(config, blueprint)
-    if not blueprint.cartridge:
-        return fits
-    return replace(fits, environment=f"{fits.environment} with {blueprint.cartridge}")
 
 
 def save(

@@ -23,10 +23,10 @@ from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import enter_idle
 from rtagent.processes.worker import LAST_WORDS_S, start_life
-from rtagent.storage.checkpoint import replay_signature
 from rtagent.storage.demonstration_loading import Demonstrations, delay_ticks, load
 from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import ReplayError, find, save
+from rtagent.storage.signature import replay_signature
 
 PROGRESS_EVERY_S = 0.2
 

@@ -27,7 +27,7 @@ import zstandard
 from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
-from rtagent.storage.checkpoint import Signature
+from rtagent.storage.signature import Signature
 
 FORMAT = 2
 SUFFIX = ".chunk"

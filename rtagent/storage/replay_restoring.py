@@ -19,9 +19,9 @@ import numpy.typing as npt
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.ring import GUARD_TICKS
-from rtagent.storage.checkpoint import Signature
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader, header, piece_ticks
 from rtagent.storage.replay_snapshot import Manifest
+from rtagent.storage.signature import Signature
 
 Doubles = npt.NDArray[np.float64]
 

@@ -30,7 +30,6 @@ from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger, Rows
-from rtagent.storage.checkpoint import Signature
 from rtagent.storage.replay_files import (
     COMMON,
     DRAFT,
@@ -43,6 +42,7 @@ from rtagent.storage.replay_files import (
     new_file,
     piece_ticks,
 )
+from rtagent.storage.signature import Signature
 
 CHUNK_TICKS = 4096
 MANIFEST = "manifest.json"

@@ -21,10 +21,10 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import WorldHandles
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import open_pipe
-from rtagent.storage.checkpoint import replay_signature
 from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
+from rtagent.storage.signature import replay_signature
 from rtagent.supervisor.children import PAUSE_S
 from rtagent.supervisor.status import Report
 

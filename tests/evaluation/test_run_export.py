@@ -22,14 +22,8 @@ from rtagent.staggering.arbiter import Source
 from rtagent.storage.replay_files import new_file
 from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, _crc
-from tests.stored_replay import (
-    CHUNK,
-    PIXELS,
-    SIGNATURE,
-    VECTORS,
-    Rings,
-    Signature,
-)
+from rtagent.storage.signature import Signature
+from tests.stored_replay import CHUNK, PIXELS, SIGNATURE, VECTORS, Rings
 from tests.stored_replay import small_chunks as small_chunks
 
 TICKS = 45

@@ -14,7 +14,8 @@ from torch import nn
 
 from rtagent.errors import UserError
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
-from rtagent.storage.checkpoint import Checkpoint, Counters, Signature
+from rtagent.storage.checkpoint import Checkpoint, Counters
+from rtagent.storage.signature import Signature
 from tests.trained import leave_checkpoint
 
 FILE = Path("theirs.safetensors")

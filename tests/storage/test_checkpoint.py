@@ -25,8 +25,8 @@ from rtagent.storage.checkpoint import (
     CorruptCheckpoint,
     Counters,
     Score,
-    Signature,
 )
+from rtagent.storage.signature import Signature
 from tests.refused import one_line
 
 SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")

@@ -20,9 +20,9 @@ from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe as Line
 from rtagent.processes.pipe import open_pipe
-from rtagent.storage.checkpoint import replay_signature, signature
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, ReplayError, find, save
+from rtagent.storage.signature import replay_signature, signature
 from tests.conftest import hurry, make_blueprint
 from tests.rows import write_row
 
