@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from rtagent.processes.kernel_state import fields_of
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _KIB = 1024
 
@@ -37,16 +39,13 @@ def threads(pid: int) -> int:
 
 def cpu_s(pid: int) -> float:
     """Processor time used so far, in user mode and in the kernel, seconds."""
-    fields = _after_name(pid)
+    fields = _fields(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def gone(pid: int) -> bool:
     """Whether a process has ended; a zombie counts as ended."""
-    try:
-        return _after_name(pid)[0] in "ZX"
-    except OSError:
-        return True
+    return _fields(pid)[:1] in ([], ["Z"], ["X"])
 
 
 def children(pid: int) -> set[int]:
@@ -72,9 +71,14 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def _after_name(pid: int) -> list[str]:
-    """The fields of `/proc/<pid>/stat` from the state on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def in_session(session: int) -> set[int]:
+    """The living processes of a session, in which those without a parent stay."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return {pid for pid in pids if not gone(pid) and _fields(pid)[3:4] == [str(session)]}
+
+
+def _fields(pid: int) -> list[str]:
+    return fields_of(Path(f"/proc/{pid}/stat"))
 
 
 def _kib(pid: int, file: str, name: str) -> int:

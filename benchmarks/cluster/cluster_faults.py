@@ -41,10 +41,10 @@ from benchmarks.cluster.daemons import (
     until,
 )
 from benchmarks.cluster.far_machine import FarMachine, in_own_network
-from benchmarks.cluster.ray_cluster import ENVIRON, members, program, send
+from benchmarks.cluster.ray_cluster import ENVIRON, program, send
 from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants
+from benchmarks.process_figures import descendants, in_session
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
@@ -123,7 +123,7 @@ def faults(
         send([gateway(joined)["pid"]], signal.SIGKILL)
 
     def kill_raylet() -> None:
-        own = [pid for pid in members(gateway(joined)["pid"]) if program(pid) == "raylet"]
+        own = [pid for pid in in_session(gateway(joined)["pid"]) if program(pid) == "raylet"]
         assert own, "the gateway has started a node of its own"
         send(own, signal.SIGKILL)
 

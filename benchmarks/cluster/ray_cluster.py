@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process_figures import children
+from benchmarks.process_figures import children, in_session
 
 ENVIRON = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -76,7 +76,7 @@ class Head:
     def kill(self) -> None:
         """Kill all processes of the head."""
         if self._process is not None:
-            send(members(self._process.pid), signal.SIGKILL)
+            send(in_session(self._process.pid), signal.SIGKILL)
             self._process.wait()
             self._process = None
 
@@ -124,7 +124,7 @@ class LearnerNode:
 
     def processes(self) -> list[int]:
         """All processes of the learner and its node."""
-        return [pid for leader in self._leaders() for pid in members(leader)]
+        return [pid for leader in self._leaders() for pid in in_session(leader)]
 
     def actor(self) -> int:
         """The process that learns.
@@ -148,18 +148,7 @@ class LearnerNode:
         return found
 
 
-def members(session: int) -> list[int]:
-    """The processes of a session."""
-    found = []
-    for each in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            words = (each / "stat").read_text().rpartition(")")[2].split()
-            if int(words[3]) == session:
-                found.append(int(each.name))
-    return found
-
-
-def send(pids: list[int], number: int) -> None:
+def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to those of the processes that exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

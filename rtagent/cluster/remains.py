@@ -28,6 +28,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from rtagent.processes.kernel_state import fields_of
+
 ROUNDS = 100
 """Rounds of killing, at most: a process that cannot be killed must not keep the watcher."""
 GROUP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -128,8 +130,5 @@ def _members(owner: int) -> list[int]:
 
 def _group_and_session(pid: int) -> tuple[int, ...]:
     """Group and session of a process; empty if it is gone, or has ended and waits to be reaped."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return () if words[0] == "Z" else (int(words[2]), int(words[3]))
-    except (OSError, ValueError, IndexError):
-        return ()
+    fields = fields_of(Path(f"/proc/{pid}/stat"))
+    return () if fields[:1] in ([], ["Z"]) else (int(fields[2]), int(fields[3]))

@@ -31,11 +31,21 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def _state(stat: Path) -> str | None:
-    """The state of a process or a thread, a letter of `man 5 proc`; None if it is gone."""
+def fields_of(stat: Path) -> list[str]:
+    """A process's or a thread's fields after its name: state, parent, group, session, and so on.
+
+    Args:
+        stat: its file of that name in `/proc`; see `man 5 proc`.
+
+    Returns:
+        The fields; [] if it is gone.
+    """
     try:
-        # Its name is any bytes.
-        after_name = stat.read_bytes().rpartition(b")")[2]
+        # The name is any bytes.
+        return stat.read_bytes().rpartition(b")")[2].decode().split()
     except OSError:
-        return None
-    return after_name.split()[0].decode()
+        return []
+
+
+def _state(stat: Path) -> str | None:
+    return next(iter(fields_of(stat)), None)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from rtagent.clock import Clock
+from rtagent.processes.kernel_state import fields_of
 
 SETTLE_S = 1.0
 """How long processes and threads may take to end after `close()`."""
@@ -44,11 +45,7 @@ def _descendants(pid: str) -> list[str]:
     children = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            state, parent, *_ = stat.rpartition(")")[2].split()
+            state, parent, *_ = fields_of(entry / "stat") or ("Z", "")
             if state != "Z":
                 children[parent].append(entry.name)
     found: list[str] = []

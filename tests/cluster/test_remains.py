@@ -19,7 +19,7 @@ from benchmarks.process_figures import gone
 from rtagent.cluster import remains
 from tests.conftest import eventually
 
-OWNER = """
+OWNER = r"""
 import os, signal, subprocess, sys
 from rtagent.cluster.remains import end_descendants_with_this_process
 # A KeyboardInterrupt would wait where the signal comes just before the read.
@@ -27,7 +27,10 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 folder = end_descendants_with_this_process()
 assert end_descendants_with_this_process() == folder
 (folder / "socket").touch()
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+# A process's name may be no text.
+program = folder / "\udcc3"
+program.symlink_to(sys.executable)
+child = subprocess.Popen([program, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), child.pid, folder, flush=True)
 sys.stdin.read()
 """

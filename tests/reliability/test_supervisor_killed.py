@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon, options
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import descendants, gone, in_session
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
 from tests.reliability.watching import (
@@ -92,16 +92,3 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
     finally:
         for pid in in_session(daemon.pid):
             os.kill(pid, signal.SIGKILL)
-
-
-def in_session(session: int) -> set[int]:
-    """The living processes of a session, in which those without a parent stay."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] not in "ZX" and int(fields[3]) == session:
-            found.add(int(folder.name))
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -12,6 +13,8 @@ from rtagent.clock import VirtualClock
 from rtagent.testing.leftovers import SETTLE_S, held, leftovers
 from tests.forked import Forked
 
+PR_SET_NAME = 15
+
 
 @pytest.mark.process
 def test_what_is_held_beyond_before_is_counted_and_waited_for(forked: Forked) -> None:
@@ -20,6 +23,8 @@ def test_what_is_held_beyond_before_is_counted_and_waited_for(forked: Forked) ->
 
 
 def count_and_wait() -> None:
+    # Its name may be no text.
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"\xc3) T", 0, 0, 0)
     gc.collect()
     before, clock = held(), VirtualClock()
     assert leftovers(clock, before)["processes"] == 0
