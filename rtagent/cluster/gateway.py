@@ -50,6 +50,7 @@ from rtagent.learning.checkpointing import (
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.learning.taking_turns import goes_on
 from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
@@ -150,7 +151,7 @@ class Gateway:
         self._turns = TurnTaker(
             world.turns, context.index, clock, ring=lambda: [context.index],
             order=lambda: "first-come", lease_s=lambda _: LEASE_S,
-            progress_ns=lambda _: int(self._record.heartbeat_ns), beat=self._beat,
+            progress_ns=lambda _: int(self._record.heartbeat_ns), beat=lambda: goes_on(context),
         )
         slots = _slots(context)
         self._node = _node(context, slots, np.random.default_rng(seeds))
@@ -179,7 +180,7 @@ class Gateway:
         """
         clock = self._context.clock
         note_version(self._context)
-        while self._beat():
+        while goes_on(self._context):
             if not self._step():
                 learning = self._context.desired.learning
                 paced = learning.updates_per_tick and not learning.paused
@@ -283,11 +284,6 @@ class Gateway:
     def _report(self, now: float) -> None:
         self._record.add_mark(int(now * NANO))
         self._link.write(self._figures.document(now))
-
-    def _beat(self) -> bool:
-        context = self._context
-        context.beat()
-        return not context.stopping and context.index < context.desired.learning.processes
 
 
 def settings_at(learning: LearningConfig, updates: int) -> Settings:

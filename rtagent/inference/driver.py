@@ -31,7 +31,7 @@ from rtagent.memory import ordering
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.pending import PendingActions, PendingReader
 from rtagent.memory.process_metrics import InferenceRecord, Registration
-from rtagent.memory.turns import LEASE_UPDATES
+from rtagent.memory.turns import lease_s
 from rtagent.policy import exploration
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import DiscreteExplorer, explorer_for
@@ -160,8 +160,7 @@ class Driver:
             attend(self._context)
             learner = world.metrics.learners[desired.learner_ring[0]]
             since = max(since, learner.heartbeat_ns / NANO)
-            lease_s = max(desired.learning.lease_s, LEASE_UPDATES * learner.update_ns / NANO)
-            if clock.now() - since > lease_s:
+            if clock.now() - since > lease_s(desired.learning.lease_s, learner.update_ns):
                 return
 
     def _prepare(self, until: float) -> None:

@@ -34,9 +34,9 @@ from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 from rtagent.learning.replay.rollouts import Rollout, Rollouts
 from rtagent.learning.replay.sequences import SequenceReplay, blank
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate, loss_scale_of
+from rtagent.learning.taking_turns import goes_on, turn_taker
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
-from rtagent.memory.turns import LEASE_UPDATES, TurnTaker
 from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.r3.controller import HorizonKeeper
 
@@ -103,11 +103,7 @@ class Learner:
         )
         kind = SequenceReplay if context.blueprint.state_size else Replay
         self._replay = kind(world.frames, world.ledger, config.learning, world.priorities)
-        self._turns = TurnTaker(
-            world.turns, context.index, context.clock, ring=self._ring,
-            order=lambda: context.desired.learning.order, lease_s=self._lease_s,
-            progress_ns=lambda index: world.metrics.learners[index].heartbeat_ns, beat=self._beat,
-        )
+        self._turns = turn_taker(context)
         self._precision = AgreedPrecision(context, self._update, self._turns)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False
@@ -135,7 +131,7 @@ class Learner:
         context.ready()
         checkpoints = self.new_checkpoint_writer()
         try:
-            while self._beat():
+            while goes_on(context):
                 self._note_rate()
                 if not self._learn_in_turn():
                     clock.sleep_until(clock.now() + IDLE_S)
@@ -161,7 +157,7 @@ class Learner:
         self._warm_up()
         # Until its index is complete it has no batch, and the others would wait for its turn.
         if not self._learning.on_policy:
-            while self._replay.refresh() >= ROWS_PER_REFRESH and self._beat():
+            while self._replay.refresh() >= ROWS_PER_REFRESH and goes_on(self._context):
                 pass
         self._prefetcher = self._new_prefetcher()
 
@@ -292,7 +288,7 @@ class Learner:
 
     def apply(self, computed: Computed) -> bool:
         """Apply a gradient when its turn has come; False if its turn does not come."""
-        self._beat()
+        self._context.beat()
         if not self._turns.enter():
             return False
         entered, clock = self._context.clock.now(), self._context.clock
@@ -392,24 +388,6 @@ class Learner:
             self._keeper.note_out_of_memory(int(self._context.clock.now() * NANO), size)
         self._record.out_of_memory += 1
         self._context.event("out_of_memory", batch_size=size, next_batch_size=max(1, size // 2))
-
-    # ---- one of several learners
-
-    def _beat(self) -> bool:
-        """Update the heartbeat; returns whether to go on."""
-        context = self._context
-        context.beat()
-        return not context.stopping and context.index < context.desired.learning.processes
-
-    def _ring(self) -> list[int]:
-        """The learners that take turns now: those that are not writing a checkpoint."""
-        learners = self._context.world.metrics.learners
-        ring = self._context.desired.learner_ring
-        return [index for index in ring if not learners[index].writing]
-
-    def _lease_s(self, index: int) -> float:
-        update_s = self._context.world.metrics.learners[index].update_ns / NANO
-        return max(self._learning.lease_s, LEASE_UPDATES * update_s)
 
     def _note_rate(self) -> None:
         now = self._context.clock.now()

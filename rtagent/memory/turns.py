@@ -27,9 +27,13 @@ from rtagent.memory.wakeup import Doorbell
 LOOK_S = 0.02
 """Longest sleep of a learner that waits for its turn."""
 LEASE_UPDATES = 4
-"""A turn's lease lasts at least as long as this many of its holder's updates."""
 RETRY_S = 0.0002
 """Sleep of a learner that finds the lock taken: an update is applied in about a millisecond."""
+
+
+def lease_s(least_s: float, update_ns: int) -> float:
+    """Seconds of a turn's lease: at least so many, and some updates of its holder."""
+    return max(least_s, LEASE_UPDATES * update_ns / NANO)
 
 
 class Turns(SharedRecord):

@@ -207,7 +207,7 @@ def test_a_lease_lasts_for_four_updates_of_its_holder(start: Start) -> None:
     one = learner.Learner(run)
     _, second, third, *_ = run.world.metrics.learners
     second.update_ns, third.update_ns = 300_000_000, 700_000_000
-    assert [one._lease_s(index) for index in (0, 1, 2)] == pytest.approx([2.0, 2.0, 2.8])
+    assert [one._turns._lease_s(index) for index in (0, 1, 2)] == pytest.approx([2.0, 2.0, 2.8])
 
 
 def test_errors_become_priorities_unless_the_gradient_is_no_number(

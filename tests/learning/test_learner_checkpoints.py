@@ -99,7 +99,7 @@ def test_a_learner_that_writes_a_checkpoint_is_passed_over(
     assert (entered, writer.world.turns.expired) == ([True] * 3, 0)
     assert not any(each.writing for each in writer.world.metrics.learners)
     # It takes turns again.
-    assert second._ring() == [0, 1]
+    assert second._turns._ring() == [0, 1]
 
 
 def test_weights_from_a_cluster_that_are_newer_than_its_state_stay_in_use(start: Start) -> None:
