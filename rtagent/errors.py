@@ -24,6 +24,11 @@ def remedy_of(error: Exception) -> str:
     return "; install it, or put its folder on PYTHONPATH" if missing else ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its type if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 _PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _OURS = tuple(

@@ -1,4 +1,4 @@
-"""Where an error was raised, for a message of one line."""
+"""What an error says, and where it was raised, for a message of one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.config import Config
-from rtagent.errors import place_of
+from rtagent.errors import first_line, place_of
 
 
 def raised(source: str, file: str) -> BaseException:
@@ -37,3 +37,11 @@ def test_there_is_none_in_python_or_rtagent_alone() -> None:
     for file in (json.__file__, "<frozen importlib>", str(own), str(service)):
         assert place_of(raised("1 / 0", file)) == ""
     assert place_of(ValueError("never raised")) == ""
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    (ValueError("\n  no motor\nat all"), "no motor"), (KeyError(), "KeyError"),
+    (ValueError(" \n"), "ValueError"),
+])
+def test_the_first_line_of_an_error_is_never_empty(error: Exception, line: str) -> None:
+    assert first_line(error) == line

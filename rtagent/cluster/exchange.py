@@ -23,7 +23,7 @@ from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import Bytes, MessageError, unpack
 from rtagent.cluster.node import Node, Sent, Settings
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 
 SMALL_BYTES = 256
 """Size that is counted for a call or a result without a message."""
@@ -390,11 +390,10 @@ class Exchange:
 
     def _note_failure(self, call: _Call, error: BaseException, now: float) -> None:
         """Note why a call or its answer was lost; the call will be repeated."""
-        lines = str(error).strip().splitlines() or [repr(error)]
-        self._failure = lines[0]
+        self._failure = first_line(error)
         self._ended = isinstance(error, EndedError)
         if call.method == "join":
-            self._join_anew(lines[0], now)
+            self._join_anew(self._failure, now)
 
     def _join_anew(self, reason: str, now: float) -> None:
         self._cut(reason, now)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter
-from rtagent.errors import UserError, place_of
+from rtagent.errors import UserError, first_line, place_of
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -100,8 +100,7 @@ def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
     except AttributeError:
         raise UserError(f"{problem}: {module} has no {path}") from None
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{problem}: cannot import {module}: {reason}") from error
+        raise UserError(f"{problem}: cannot import {module}: {first_line(error)}") from error
     if not callable(found):
         raise UserError(f"{problem}: {path} is not callable")
     return cast("Callable[[NDArray[Any]], Any]", found)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 from rtagent.policy.transformer import plain_attention
 
 FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
@@ -70,8 +70,9 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
     except OSError as error:
         raise UserError(f"--out {path}: {error.strerror or error}") from None
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(f"the policy cannot be exported to {path.suffix}: {reason}") from error
+        raise UserError(
+            f"the policy cannot be exported to {path.suffix}: {first_line(error)}"
+        ) from error
     return difference
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 from rtagent.evaluation.process import Values, longest_episode
 from rtagent.memory.ledger import Ints, Rows
 from rtagent.policy.action_selection import greedy_action
@@ -223,8 +223,9 @@ def check_cloning(adapter: Adapter, name: str) -> None:
         adapter.restore(saved)
         adapter.perturb(rng)
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise UserError(f"env.id = {name}: its state cannot be saved: {reason}") from None
+        raise UserError(
+            f"env.id = {name}: its state cannot be saved: {first_line(error)}"
+        ) from None
     if not same:
         raise UserError(
             f"env.id = {name}: its state cannot be saved and restored: the same actions gave "

@@ -26,6 +26,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
+from rtagent.errors import first_line
 from rtagent.learning.out_of_memory import is_out_of_memory
 from rtagent.learning.replay.batch import Batch
 
@@ -107,7 +108,7 @@ class GraphedCompute:
                     raise
                 self._usable = False
                 self._known.clear()
-                self._refused(next(iter(str(error).splitlines()), type(error).__name__))
+                self._refused(first_line(error))
                 return None
             repeat, outputs = recorded
             self._known[key] = Recording(repeat, inputs, outputs)

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 
 try:
     import msgpack
@@ -67,8 +67,7 @@ def decode(data: bytes | str) -> dict[str, Any]:
     except ProtocolError:
         raise
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        reason = str(error).splitlines()[:1] or [type(error).__name__]
-        raise ProtocolError(f"no msgpack message: {reason[0][:200]}") from None
+        raise ProtocolError(f"no msgpack message: {first_line(error)[:200]}") from None
     if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
         raise ProtocolError("the message is no map with names")
     return message

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 from rtagent.files.atomic_write import atomic_write
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.storage.checkpoint import checksum
@@ -260,8 +260,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
     except (
         AttributeError, SafetensorError, LookupError, TypeError, ValueError, RecursionError
     ) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"the demonstration {path} is damaged ({reason})") from error
+        raise UserError(f"the demonstration {path} is damaged ({first_line(error)})") from error
 
 
 def _outline(file: Any, text: str) -> Outline:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.config.operation import RunConfig
-from rtagent.errors import UserError
+from rtagent.errors import UserError, first_line
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, prune
 from rtagent.telemetry.libraries import LIBRARIES
@@ -147,7 +147,7 @@ class Background:
                     self.problem = None
             except Exception as error:
                 library, self.dropped = None, self.dropped + len(points)
-                self.problem = next(iter(str(error).splitlines()), type(error).__name__)
+                self.problem = first_line(error)
         try:
             if library is not None:
                 library.close()
