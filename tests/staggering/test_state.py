@@ -116,12 +116,13 @@ def test_a_torn_plan_reads_as_a_fresh_one_of_another_generation() -> None:
     [
         ("epoch", float("nan")),
         ("period", float("inf")),
-        ("period", -1.0),
         ("next_frame", float("-inf")),
+        ("tau_total", float("inf")),
         ("bound", 0),
         ("bound", 1 << 40),
-        ("samples", -1),
-        ("base", -3),
+        *((name, -1) for name in (
+            "period", "samples", "total_ns", "above", "below", "flags", "bounds", "base",
+        )),
     ],
 )
 def test_a_plan_with_absurd_values_is_not_believed(field: str, value: float) -> None:
