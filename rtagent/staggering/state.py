@@ -184,9 +184,8 @@ class StaggerState:
         (crc,) = _CRC.unpack_from(self.memory, 0)
         if crc != self._known_crc:
             body = bytes(self.memory[_CRC.size : _CRC.size + self._members.size])
-            changes, code, processes, *ring = self._members.unpack(body)
-            possible = code < len(ALGORITHM_NAMES) and 1 <= processes <= self._most
-            if possible and zlib.crc32(body) == crc:
+            if zlib.crc32(body) == crc:
+                changes, code, processes, *ring = self._members.unpack(body)
                 self._known = Membership(changes, ALGORITHM_NAMES[code], tuple(ring[:processes]))
                 self._known_crc = crc
         return self._known
@@ -271,17 +270,15 @@ class StaggerState:
         plan = self.load()
         if plan.period > 0.0:
             anchor(plan, now, plan.period, old.processes)
-        first = plan.base % old.processes
-        self._write_membership(old.algorithm, change(old.ring[first:] + old.ring[:first]))
+        self._write_membership(old.algorithm, change(old.ring[plan.base:] + old.ring[:plan.base]))
         plan.base = 0
         plan.generation += 1
         self.store(plan)
 
     def _write_membership(self, algorithm: str, ring: Ring) -> None:
         padded = ring + (0,) * (self._most - len(ring))
-        changes = (self.membership.changes + 1) & _MASK
         code = ALGORITHM_NAMES.index(algorithm)
-        body = self._members.pack(changes, code, len(ring), *padded)
+        body = self._members.pack(self.membership.changes + 1, code, len(ring), *padded)
         self.memory[: _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
 
     # ---- plan, written by the holder of the claim lock
@@ -298,7 +295,6 @@ class StaggerState:
 
     def store(self, plan: Plan) -> None:
         """Write the plan that all processes read."""
-        plan.generation &= _MASK
         body = _PLAN.pack(*_FIELDS(plan))
         at = self._plan_at
         self.memory[at : at + _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body

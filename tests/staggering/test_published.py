@@ -41,7 +41,9 @@ def test_a_process_outside_the_ring_waits_and_every_one_ends_with_its_algorithm(
     state = fresh("published-maximum-time", 4)
     run = begun(published_maximum_time, 5, state)
     assert run.send(Moment(1.0, 50)) == WaitUntil(1.0 + TICK)
+    state.delays[1] = 0.03
     state.reset("adaptive", 0.0, 4)
+    assert not state.delays.any()
     with pytest.raises(StopIteration):
         run.send(Moment(1.02, 51))
 

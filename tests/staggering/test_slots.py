@@ -140,6 +140,11 @@ def test_a_late_process_takes_its_slot_within_the_tolerance_but_not_its_first() 
     run.send(Inferred(60, 0.1, 1.311, 65))
     run.send(Moment(1.311, 65))
     assert run.send(Moment(1.311, 65)) == WaitUntil(pytest.approx(1.4)), "11 ms late"
+    assert run.send(Moment(1.4, 70)) == Infer(None)
+    state.leave(4, 1.498)
+    run.send(Inferred(70, 0.1, 1.505, 75))
+    run.send(Moment(1.505, 75))
+    assert run.send(Moment(1.505, 75)) == WaitUntil(pytest.approx(1.6)), "first of the new ring"
 
 
 def test_there_is_no_tolerance_before_two_samples_per_process() -> None:

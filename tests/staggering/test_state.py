@@ -71,6 +71,13 @@ def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
     assert state.load().generation == seen[-1]
 
 
+def test_a_new_process_keeps_no_more_inference_times_than_there_are() -> None:
+    state = fresh()
+    complete(state, 6, 0.08, False, TICK)
+    state.join(6, 1.0)
+    assert (state.load().samples, state.load().total_ns) == (1, 80_000_000)
+
+
 def test_the_last_process_cannot_leave() -> None:
     state = fresh(processes=2)
     state.leave(0, 0.0)
@@ -78,11 +85,12 @@ def test_the_last_process_cannot_leave() -> None:
     assert state.membership.ring == (1,)
 
 
-def test_anchoring_keeps_the_time_and_the_owner_of_the_next_slot() -> None:
+@pytest.mark.parametrize(("now", "slot"), [(14.2, 5), (14.0, 4), (8.5, 0)])
+def test_anchoring_keeps_the_time_and_the_owner_of_the_next_slot(now: float, slot: int) -> None:
     plan = Plan(epoch=10.0, period=3.0, base=1)
-    anchor(plan, 14.2, 6.0, 3)  # slots of the old plan: 10, 11, ...; the next is number 5, at 15
-    assert plan.epoch == pytest.approx(15.0)
-    assert plan.base == (1 + 5) % 3
+    anchor(plan, now, 6.0, 3)  # slots of the old plan: 10, 11, ...
+    assert plan.epoch == pytest.approx(10.0 + slot)
+    assert plan.base == (1 + slot) % 3
     assert plan.period == 6.0
 
 
@@ -166,9 +174,11 @@ def test_a_kill_between_sample_and_plan_forgets_the_window() -> None:
     for _ in range(WINDOW + 10):
         complete(state, 6, 0.08, False, TICK)
     state.tau_ns[3] += 1
-    complete(state, 6, 0.08, False, TICK)
-    assert state.load().samples == 1
-    assert state.load().bound == 5, "the bound outlives the window"
+    plan = state.load()
+    plan.above, plan.below = 3, 4
+    state.record(plan, 0.08)
+    assert (plan.samples, plan.above, plan.below) == (1, 0, 0)
+    assert plan.bound == 5, "the bound outlives the window"
 
 
 @pytest.mark.parametrize("tau", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
@@ -189,7 +199,7 @@ def test_random_bytes_never_raise() -> None:
         size = len(state.memory)
         at = int(rng.integers(size))
         length = int(rng.integers(1, size - at + 1))
-        state.memory[at : at + length] = rng.bytes(length)
+        state.memory[at : at + length] = rng.bytes(length) if rng.integers(2) else b"\xff" * length
         newest = int(rng.integers(-1, 1000))
         ticket = claim(state, state.processes, Moment(0.0, newest), TICK)
         assert newest <= ticket.frame <= newest + 2 + 4 * state.processes
