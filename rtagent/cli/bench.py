@@ -20,6 +20,11 @@ from rtagent.errors import UserError
 
 RATCHET = Path("benchmarks", "ratchet.json")
 CHECKOUT = Path(__file__).resolve().parents[2]
+START = (
+    "import runpy, sys; from rtagent.processes.interrupts import leave_at_ctrl_c; "
+    "leave_at_ctrl_c(); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+)
+"""Runs a script. Ctrl-C ends it without a traceback before it has imported what it needs, too."""
 Scripts = dict[str, Path]
 
 
@@ -52,7 +57,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     path = find_script(args.name, scripts, "benchmark")
     options = ["--json"] if args.json and "--json" not in args.rest else []
-    return _become([sys.executable, str(path), *options, *args.rest])
+    return _become(_command(path, *options, *args.rest))
+
+
+def _command(path: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-c", START, str(path), *arguments]
 
 
 def _become(command: list[str]) -> NoReturn:
@@ -69,10 +78,10 @@ def _measure(name: str, arguments: tuple[str, ...]) -> Any:
         UserError: it printed no JSON.
     """
     path = find_script(name, find_scripts(), "benchmark")
-    command = [sys.executable, str(path), "--json", *arguments]
     # In a group of its own the benchmark gets a Ctrl-C once, from here, and not from the terminal.
     process = subprocess.Popen(
-        command, env=_environ(), stdout=subprocess.PIPE, text=True, process_group=0
+        _command(path, "--json", *arguments), env=_environ(), stdout=subprocess.PIPE, text=True,
+        process_group=0,
     )
     received: list[int] = []
 

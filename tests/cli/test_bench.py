@@ -39,6 +39,15 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark runs in a child and does not take the place of the tests."""
+    def become(path: str, command: list[str], environ: dict[str, str]) -> None:
+        raise SystemExit(subprocess.run(command, executable=path, env=environ).returncode)
+
+    monkeypatch.setattr("os.execve", become)
+
+
 @pytest.mark.usefixtures("checkout")
 def test_lists_the_scripts(run: Run) -> None:
     listed = run("bench")
@@ -51,7 +60,7 @@ def test_lists_the_scripts(run: Run) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.usefixtures("checkout")
+@pytest.mark.usefixtures("checkout", "child")
 @pytest.mark.parametrize(("arguments", "passed"), [
     (("echo", "--json"), "['--json']"),
     (("--json", "echo"), "['--json']"),
@@ -61,16 +70,32 @@ def test_becomes_the_benchmark(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
     arguments: tuple[str, ...], passed: str,
 ) -> None:
-    def become(path: str, command: list[str], environ: dict[str, str]) -> None:
-        raise SystemExit(subprocess.run(command, executable=path, env=environ).returncode)
-
-    monkeypatch.setattr("os.execve", become)
     # A benchmark of the default configuration measures that, whatever the shell has set.
     monkeypatch.setenv("RTAGENT_POLICY__WIDTH", "8")
     with pytest.raises(SystemExit) as ended:
         main(["bench", *arguments])
     assert ended.value.code == 3
     assert capfd.readouterr().out.splitlines()[-2:] == ["[]", passed]
+
+
+INTERRUPTED = """import signal
+
+signal.raise_signal(signal.SIGINT)
+if __name__ == "__main__":
+    print("not reached")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("child")
+def test_ctrl_c_while_a_benchmark_imports_leaves_no_traceback(
+    checkout: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "benchmarks" / "subject" / "interrupted.py").write_text(INTERRUPTED)
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "interrupted"])
+    assert ended.value.code == EXIT_INTERRUPTED
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.process
