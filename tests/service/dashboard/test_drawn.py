@@ -54,6 +54,21 @@ def assert_screen_follows(page: Any, running: RunningService) -> None:
         assert eventually(partial(shows, grey))
 
 
+SIZES = """async () => {
+  const { showExecuted } = await import('/static/screen.js');
+  return ['default', 'agent', 'reused'].map((source) => {
+    showExecuted({ tick: [9], source: [source], worker: [0], delay: [10], action: ['RIGHT'] });
+    return document.querySelector('.frame').clientHeight;
+  });
+}"""
+
+
+def test_the_screen_keeps_its_size_whatever_was_executed(page: Any) -> None:
+    """It would jump with each tick."""
+    expect_text(page.locator("#executed-text"), "from the agent")
+    assert len(set(page.evaluate(SIZES))) == 1
+
+
 def test_no_frame_yet(page: Any, running: RunningService) -> None:
     running.backend.picture = None
     page.reload()
