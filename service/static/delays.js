@@ -91,6 +91,6 @@ export function drawDelays(delays) {
     if (room || none) pen.fillText(label, none ? last : centre, height - 5);
   });
   const said = list.filter(({ number }) => number).map(({ label, number, none }) =>
-    `${none ? "no action" : `${label} ticks`} ${shown(number / delays.length, "percent")}`);
+    `${none ? "no action" : `${label} ${label === "1" ? "tick" : "ticks"}`} ${shown(number / delays.length, "percent")}`);
   canvas.setAttribute("aria-label", `Delays of the newest ${delays.length} ticks: ${said.join(", ")}`);
 }

@@ -198,6 +198,17 @@ def test_delays_are_those_of_the_newest_ticks_alone(page: Any) -> None:
     assert counted == [3, 4, 6, 2, 2]
 
 
+def test_one_tick_is_read_out_as_one(page: Any) -> None:
+    said = page.evaluate("""async () => {
+      const { Delays, drawDelays } = await import('/static/delays.js');
+      const delays = new Delays();
+      delays.add({ tick: [7, 8], delay: [1, 2] });
+      drawDelays(delays);
+      return document.querySelector('#delays').getAttribute('aria-label');
+    }""")
+    assert "1 tick 50.0\u00a0%, 2 ticks 50.0" in said
+
+
 def test_labels_of_delays_do_not_touch(page: Any) -> None:
     expect_attribute(page.locator("#delays"), "aria-label", "Delays of the newest")
     assert page.evaluate(LABELS) >= 2
