@@ -289,3 +289,5 @@ class Loop:
     def _await_save(self) -> None:
         while not self._parts.saving.poll(STEP_S):
             self._parts.fork_server.tend()
+            if self._inbox.given_up is not None:
+                raise self._inbox.given_up

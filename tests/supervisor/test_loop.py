@@ -127,6 +127,21 @@ def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save() -> 
         played.loop._raise_refusals()
 
 
+def test_a_run_that_is_given_up_while_the_replay_is_saved_writes_no_more() -> None:
+    """The folder is that of another daemon by then, and a large replay takes minutes."""
+    played = Played()
+    looks = iter([False, False, False, True])
+
+    def poll(timeout: float) -> bool:
+        played.inbox.given_up = UserError("the state directory is held by another daemon")
+        return next(looks)
+
+    played.loop._parts.saving.poll = poll  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="held by another"):
+        played.loop._await_save()
+    assert len(list(looks)) == 3
+
+
 @pytest.mark.parametrize(
     ("learned", "saved", "dead", "starts"),
     [(7, 5, True, True), (7, 5, False, False), (7, 7, True, False), (0, 0, True, False)],
