@@ -80,8 +80,8 @@ class Child:
         pipe: the supervisor's end of the pipe to it.
         sent_nonsense: whether it has sent a message in this life that makes no sense.
         since: when the present state began, seconds.
-        restarts: lives after the first, since it was last wanted.
-        restarts_before: restarts before that.
+        restarts: how often the process was replaced, in this run.
+        restarted: whether it was, since it was last wanted.
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
         reported_error: the error that the process has reported in this life.
@@ -98,7 +98,7 @@ class Child:
     sent_nonsense: bool = False
     since: float = 0.0
     restarts: int = 0
-    restarts_before: int = 0
+    restarted: bool = False
     last_error: str | None = None
     boot_error: bool = False
     reported_error: str | None = None
@@ -163,6 +163,7 @@ class Child:
         if self.state not in (State.BACKOFF, State.FAILED) or now < self.start_at:
             return False
         self.restarts += 1
+        self.restarted = True
         self.start(now, jitter)
         return True
 
@@ -236,7 +237,7 @@ class Child:
             "name": self.name, "role": self.role, "index": self.index, "pid": self.pid,
             "state": str(State.FAILED if self.failing else self.state),
             "busy": self.busy if self.state is State.RUNNING else None,
-            "restarts": self.restarts_before + self.restarts, "last_error": self.last_error,
+            "restarts": self.restarts, "last_error": self.last_error,
         }
 
     def _enter(self, state: State, now: float) -> None:

@@ -108,7 +108,7 @@ class Children:
         """Start a process."""
         child = Child(role, index, self._starter(role, index))
         if before := self._children.get((role, index)):
-            child.restarts_before = before.restarts_before + before.restarts
+            child.restarts = before.restarts
         self._children[role, index] = child
         child.start(now, self._random.random())
         self._report_death(child)
@@ -281,7 +281,7 @@ class Children:
         """Take in one message, which may be anything: the memory of the child may be corrupt."""
         match message:
             case ["ready", _]:
-                if child.mark_ready(now) and child.restarts:
+                if child.mark_ready(now) and child.restarted:
                     self._report.event("restarted", source=child.name, restarts=child.restarts)
             case ["failed", {"error": str(error), "boot": bool(boot)}]:
                 child.note_error(error, boot=boot)

@@ -132,7 +132,7 @@ def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
         return "stopping"
     if any(child.failing for child in children):
         return "failed"
-    if not ticks or any(c.state is State.STARTING and not c.restarts for c in children):
+    if not ticks or any(c.state is State.STARTING and not c.restarted for c in children):
         return "starting"
     settled = (State.RUNNING, State.STOPPED, State.STOPPING)
     return "running" if all(child.state in settled for child in children) else "degraded"

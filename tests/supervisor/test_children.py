@@ -127,7 +127,7 @@ def test_a_restart_is_told_once_and_not_of_a_process_that_is_leaving(
     watch: Watch, leaves: bool, told: list[str]
 ) -> None:
     watched = watch("inference")
-    watched.child.restarts = 1
+    watched.child.restarted = True
     if leaves:
         watched.child.stop(101.0)
     for _ in range(2):
@@ -149,6 +149,12 @@ def test_restarts_are_counted_on_when_a_process_is_wanted_again(watch: Watch) ->
     assert (child.state, child.describe()["restarts"]) == (State.STARTING, 1)
     assert list(watched.children._understand(child, ["ready", {}], 106.0)) == []
     assert [kind for kind, _ in watched.told] == ["died"]
+    watched.child = child
+    watched.die(107.0)
+    watched.process.exitcode = None
+    watched.look(108.0)
+    assert list(watched.children._understand(child, ["ready", {}], 109.0)) == []
+    assert watched.told[-1] == ("restarted", {"source": "learner 0", "restarts": 2})
 
 
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
