@@ -21,7 +21,7 @@ def is_computing(pid: int | None) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started and that live, and those that they have started."""
+    """The processes that a process has started, and those that they have started in turn."""
     found = [pid]
     for each in found:
         # It may end while its threads are listed.
