@@ -43,7 +43,9 @@ class Shared:
     lease_s: dict[int, float] = field(default_factory=dict)
 
     def turns(self) -> Turns:
-        return Turns(memoryview(self.words.handle.map()), RobustLock(self.lock.handle))
+        # No longer than they need: an arena is whole pages.
+        words = memoryview(self.words.handle.map())[: Turns.size()]
+        return Turns(words, RobustLock(self.lock.handle))
 
     def taker(
         self, turns: Turns, me: int, clock: object, beat: Callable[[], bool] = lambda: True
@@ -107,6 +109,7 @@ def test_first_come_enters_whenever_the_lock_is_free(shared: Shared) -> None:
         assert taker.enter()
         taker.leave()
         assert turns.holder == holder, "the turn of somebody else stays where it is"
+    assert turns.expired == 0
 
 
 def test_the_turn_is_passed_on_under_the_lock(shared: Shared) -> None:
@@ -147,6 +150,15 @@ def test_the_turn_of_one_that_has_left_is_its_successors(shared: Shared) -> None
     assert taker.enter()
     taker.leave()
     assert turns.holder == 2
+
+
+def test_one_that_leaves_the_ring_in_its_turn_passes_it_on(shared: Shared) -> None:
+    turns = shared.turns()
+    taker = shared.taker(turns, 0, PassingClock())
+    assert taker.enter()
+    shared.ring = [1, 2]
+    taker.leave()
+    assert turns.holder == 1
 
 
 @pytest.mark.parametrize(("holders", "waiters"), [(3.0, 0.5), (0.5, 3.0)])
@@ -218,13 +230,17 @@ def test_progress_before_the_lock_is_had_renews_the_lease(shared: Shared) -> Non
     assert (turns.holder, turns.expired) == (0, 0)
 
 
-def test_a_turn_that_another_has_handed_on_meanwhile_stays_where_it_is(shared: Shared) -> None:
+@pytest.mark.process
+def test_a_turn_that_another_has_handed_on_meanwhile_stays_where_it_is(
+    shared: Shared, is_free: Callable[[Arena], bool]
+) -> None:
     def hand_on(turns: Turns, clock: PassingClock) -> None:
         turns.pass_on(1, shared.ring, clock.now(), expired=True)
         clock.sleep_until(clock.now() + 5.0)
 
     turns, _ = held_up_before_the_lock(shared, 1, hand_on)
     assert (turns.holder, turns.expired) == (2, 1)
+    assert is_free(shared.lock)
 
 
 @pytest.mark.process

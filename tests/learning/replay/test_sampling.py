@@ -122,14 +122,24 @@ def test_each_stratum_gives_one_transition(world: World) -> None:
 
 def test_learners_share_errors_but_not_their_position(world: World) -> None:
     one = world.learner(42)
-    one.update_priorities(as_batch(one, np.arange(40)), torch.full((40,), 1e-3))
-    one.update_priorities(as_batch(one, np.array([17])), torch.tensor([1e3]))
+    one.update_priorities(as_batch(one, np.arange(40)), torch.zeros(40))
+    one.update_priorities(as_batch(one, np.array([0])), torch.tensor([1e3]))
     # Its large error, and the largest priority for what is new.
-    assert set(sampled(world.learner(44), 64).frames.tolist()) == {17, 40, 41}
+    assert set(sampled(world.learner(44), 64).frames.tolist()) == {0, 40, 41}
     # The first learner has not seen frames 40 and 41 yet: it draws again.
-    assert set(sampled(one, 64).frames.tolist()) == {17}
+    assert set(sampled(one, 64).frames.tolist()) == {0}
     one.catch_up()
-    assert set(sampled(one, 64).frames.tolist()) == {17, 40, 41}
+    assert set(sampled(one, 64).frames.tolist()) == {0, 40, 41}
+
+
+def test_a_draw_that_cannot_be_completed_is_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = world.learner(42)
+    world.learner(44)
+    draws = iter([world.priorities.draw(np.zeros(64)), None])
+    monkeypatch.setattr(world.priorities, "draw", lambda places: next(draws))
+    assert one.sample(64, np.random.default_rng(0)) is None
 
 
 def test_lost_transitions_are_not_drawn(world: World) -> None:
@@ -137,6 +147,8 @@ def test_lost_transitions_are_not_drawn(world: World) -> None:
     for ring in world.rings:
         ring.raise_floor(100)
     assert min(sampled(replay, 64).frames) >= 100
+    replay.catch_up()
+    assert min(drawn_from(world, np.zeros(64))) >= 100
     world.play(150, 500)
     assert replay.sample(64, rng) is None
     replay.catch_up()
