@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -215,62 +216,54 @@ def their_dqn(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
     )
 
 
-def their_actor_critic(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
+def their_actor_critic(name: str, world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
     """Stable-Baselines3's TD3, DDPG or SAC with the settings of `pendulum_config`."""
+    import stable_baselines3
+    from stable_baselines3.common.noise import NormalActionNoise
 
-    def agent(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
-        import stable_baselines3
-        from stable_baselines3.common.noise import NormalActionNoise
-
-        learning = pendulum_config(name, seed).learning
-        settings: dict[str, Any] = {}
-        if name != "sac":
-            settings["action_noise"] = NormalActionNoise(np.zeros(1), np.full(1, NOISE))
-        if name == "td3":
-            settings["policy_delay"] = learning.policy_delay
-            settings["target_policy_noise"] = learning.target_noise
-            settings["target_noise_clip"] = learning.target_noise_clip
-        return getattr(stable_baselines3, name.upper())(
-            "MlpPolicy", world, device="cpu", seed=seed,
-            learning_rate=learning.learning_rate, gamma=learning.gamma, tau=TARGET_TAU,
-            batch_size=learning.batch_size, learning_starts=LEARNING_STARTS, buffer_size=50_000,
-            train_freq=1, gradient_steps=1,
-            policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]}, **settings,
-        )
-
-    return agent
+    learning = pendulum_config(name, seed).learning
+    settings: dict[str, Any] = {}
+    if name != "sac":
+        settings["action_noise"] = NormalActionNoise(np.zeros(1), np.full(1, NOISE))
+    if name == "td3":
+        settings["policy_delay"] = learning.policy_delay
+        settings["target_policy_noise"] = learning.target_noise
+        settings["target_noise_clip"] = learning.target_noise_clip
+    return getattr(stable_baselines3, name.upper())(
+        "MlpPolicy", world, device="cpu", seed=seed,
+        learning_rate=learning.learning_rate, gamma=learning.gamma, tau=TARGET_TAU,
+        batch_size=learning.batch_size, learning_starts=LEARNING_STARTS, buffer_size=50_000,
+        train_freq=1, gradient_steps=1,
+        policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]}, **settings,
+    )
 
 
-def their_on_policy(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
+def their_on_policy(name: str, world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
     """Stable-Baselines3's PPO or A2C with the settings of `on_policy_config`."""
+    import stable_baselines3
 
-    def agent(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
-        import stable_baselines3
-
-        config = on_policy_config(name, seed)
-        learning, units = config.learning, [64 * config.policy.width] * 2
-        settings: dict[str, Any] = {"use_rms_prop": False}
-        if name == "ppo":
-            settings = {
-                "batch_size": learning.batch_size, "n_epochs": learning.epochs,
-                "clip_range": learning.clip,
-            }
-        return getattr(stable_baselines3, name.upper())(
-            "MlpPolicy", world, device="cpu", seed=seed, n_steps=learning.rollout,
-            learning_rate=learning.learning_rate, gamma=learning.gamma,
-            gae_lambda=learning.trace, ent_coef=learning.entropy,
-            max_grad_norm=learning.gradient_clip,
-            policy_kwargs={"net_arch": units, "activation_fn": torch.nn.ReLU}, **settings,
-        )
-
-    return agent
+    config = on_policy_config(name, seed)
+    learning, units = config.learning, [64 * config.policy.width] * 2
+    settings: dict[str, Any] = {"use_rms_prop": False}
+    if name == "ppo":
+        settings = {
+            "batch_size": learning.batch_size, "n_epochs": learning.epochs,
+            "clip_range": learning.clip,
+        }
+    return getattr(stable_baselines3, name.upper())(
+        "MlpPolicy", world, device="cpu", seed=seed, n_steps=learning.rollout,
+        learning_rate=learning.learning_rate, gamma=learning.gamma,
+        gae_lambda=learning.trace, ent_coef=learning.entropy,
+        max_grad_norm=learning.gradient_clip,
+        policy_kwargs={"net_arch": units, "activation_fn": torch.nn.ReLU}, **settings,
+    )
 
 
 def pendulum(name: str) -> World:
     """An actor-critic algorithm of ours and theirs on Pendulum."""
     return World(
         f"sb3-{name}", (name,), -250.0, 15_000, 7_500, 1, pendulum_config,
-        their_actor_critic(name), run_ours,
+        partial(their_actor_critic, name), run_ours,
     )
 
 
@@ -278,7 +271,7 @@ def on_policy(name: str) -> World:
     """An on-policy algorithm of ours and theirs on CartPole, by our defaults."""
     return World(
         f"sb3-{name}", (name,), 195.0, 30_000, 30_000, 1, on_policy_config,
-        their_on_policy(name), run_virtual,
+        partial(their_on_policy, name), run_virtual,
     )
 
 
