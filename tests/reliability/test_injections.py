@@ -20,7 +20,9 @@ import httpx
 import pytest
 
 from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants
 from benchmarks.reliability.faults import mapped_bytes, open_descriptors
+from rtagent.processes.kernel_state import fields_of
 from tests.conftest import eventually
 
 from .watching import await_ticks
@@ -82,16 +84,12 @@ class Victim:
 
     def pids(self) -> list[int]:
         """Every process of the daemon, itself included."""
-        found = [self.open().process.pid]
-        for pid in found:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-        return found
+        own = self.open().process.pid
+        return [own, *descendants(own)]
 
     def fork_server(self) -> int:
         """The process that the workers are children of."""
-        stat = Path(f"/proc/{self.role('environment')['pid']}/stat").read_text()
-        return int(stat.rpartition(")")[2].split()[1])
+        return int(fields_of(Path(f"/proc/{self.role('environment')['pid']}/stat"))[1])
 
     def role(self, name: str) -> dict[str, Any]:
         """A process as the status describes it."""
