@@ -150,7 +150,7 @@ def missing() -> dict[str, str]:
 
 
 def measure_speed(
-    count: int, rounds: int, contenders: Sequence[str] = CONTENDERS
+    count: int, rounds: int, contenders: Sequence[str]
 ) -> dict[str, dict[int, list[float]]]:
     """Transitions per second of the processor in each round, by contender and size of the batch."""
     context = multiprocessing.get_context("spawn")

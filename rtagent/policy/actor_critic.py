@@ -107,8 +107,7 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, actor: nn.Module, critics: Critics, bounds: Bounds,
-        temperature: Temperature | None = None,
+        self, actor: nn.Module, critics: Critics, bounds: Bounds, temperature: Temperature | None
     ) -> None:
         super().__init__()
         self.actor, self.critics, self.bounds = actor, critics, bounds

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rtagent.policy.heads import PLAIN, AnyHead
+from rtagent.policy.heads import AnyHead
 from rtagent.policy.pixels import laid_out, scaled
 from rtagent.policy.pooling import MaxPool
 
@@ -115,8 +115,8 @@ class ResNet(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead = PLAIN,
-        pending: int = 0,
+        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead,
+        pending: int,
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -146,8 +146,7 @@ class NatureCnn(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead = PLAIN,
-        pending: int = 0,
+        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead, pending: int = 0
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -175,7 +174,7 @@ class Mlp(PolicyModule):
 
     def __init__(
         self, shape: tuple[int, ...], actions: int, hidden: int, scale: float,
-        head: AnyHead = PLAIN, pending: int = 0,
+        head: AnyHead, pending: int,
     ) -> None:
         super().__init__(scale, image=False)
         self.layers = nn.Sequential(

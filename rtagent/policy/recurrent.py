@@ -71,7 +71,7 @@ class Lstm(nn.Module):
 
     def __init__(
         self, encoder: PolicyModule, features: int, actions: int, hidden: int, head: AnyHead,
-        pending: int = 0,
+        pending: int,
     ) -> None:
         super().__init__()
         self._has_pending = pending > 0

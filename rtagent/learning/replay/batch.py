@@ -120,7 +120,7 @@ class BatchBuffer:
     """
 
     def __init__(
-        self, ring: FrameRing, index: DecisionIndex, pending: PendingActions | None = None,
+        self, ring: FrameRing, index: DecisionIndex, pending: PendingActions | None,
         memory: Memory = np.empty,
     ) -> None:
         self._ring, self._index, self._pending, self._new_memory = ring, index, pending, memory
