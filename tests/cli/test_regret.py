@@ -72,12 +72,27 @@ class Stays(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
 
 
-def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played() -> None:
-    rows = np.zeros(12, row_dtype(make_blueprint()))
-    rows["tick"] = np.arange(12)
+def rows_of(episodes: int, reward: float = 1.0) -> Any:
+    """What a run in `Stays` has recorded, whose agent acted on the newest frame at each tick."""
+    rows = np.zeros(3 * episodes, row_dtype(make_blueprint()))
+    rows["tick"] = np.arange(len(rows))
     rows["observed"] = rows["tick"] - 1
-    rows["reward"], rows["flags"][2::3] = 1.0, 1
+    rows["reward"], rows["flags"][2::3] = reward, 1
     rows["source"] = Source.AGENT
+    return rows
+
+
+def measured(world: Stays, rows: Any, stop: Any) -> Any:
+    """What a measurement of all recorded episodes finds, until it is stopped."""
+    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(world, EnvConfig())
+    with Progress(disable=True) as progress:
+        measurement = Measurement(adapter, config, rows, len(rows) // 3, stop, progress)
+        measurement.play(lambda _: np.zeros(2, np.float32), None)
+    return measurement.result()
+
+
+def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played() -> None:
+    rows = rows_of(episodes=4)
     # Of the four live episodes only the last ones knew inaction and old frames.
     rows["source"][9:] = Source.DEFAULT
     rows["observed"][6:9] -= 4
@@ -90,13 +105,7 @@ def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played()
         def received(self) -> bool:
             return next(asked) >= 12 + 7
 
-    config = parse_config({"env": {"id": "CartPole-v1"}})
-    with Progress(disable=True) as progress:
-        measured = Measurement(
-            Adapter(Stays(), EnvConfig()), config, rows, 4, Stop(), progress,  # type: ignore[arg-type]
-        )
-        measured.play(lambda _: np.zeros(2, np.float32), None)
-    found = measured.result()
+    found = measured(Stays(), rows, Stop())
     assert found["episodes"] == 2
     assert found["matched_starts"]
     assert found["live"]["inaction_fraction"] == 0.0
@@ -105,17 +114,8 @@ def test_ended_early_it_tells_only_of_the_episodes_that_every_world_has_played()
 
 def test_episodes_that_were_cut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their returns are those of the time until the cut, and so are the regrets."""
-    rows = np.zeros(6, row_dtype(make_blueprint()))
-    rows["tick"] = np.arange(6)
-    rows["observed"] = rows["tick"] - 1
-    rows["reward"], rows["flags"][2::3] = 1.0, 1
-    rows["source"] = Source.AGENT
     monkeypatch.setattr("rtagent.evaluation.regret.longest_episode", lambda rate_hz: 2)
-    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(Stays(), EnvConfig())
-    with Progress(disable=True) as progress:
-        measured = Measurement(adapter, config, rows, 2, StopSignal(), progress)
-        measured.play(lambda _: np.zeros(2, np.float32), None)
-    found = measured.result()
+    found = measured(Stays(), rows_of(episodes=2), StopSignal())
     assert {name: each["unfinished"] for name, each in found["worlds"].items()} == {
         "live": 0, "paused": 2, "delayed": 2,
     }
@@ -136,16 +136,7 @@ def test_a_reward_at_the_edge_of_the_declared_range_is_within_it(paid: float, ke
             seen, _, *rest = super().step(action)
             return seen, paid, *rest
 
-    rows = np.zeros(6, row_dtype(make_blueprint()))
-    rows["tick"] = np.arange(6)
-    rows["observed"] = rows["tick"] - 1
-    rows["reward"], rows["flags"][2::3] = paid, 1
-    rows["source"] = Source.AGENT
-    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(Pays(), EnvConfig())
-    with Progress(disable=True) as progress:
-        measured = Measurement(adapter, config, rows, 2, StopSignal(), progress)
-        measured.play(lambda _: np.zeros(2, np.float32), None)
-    found = measured.result()
+    found = measured(Pays(), rows_of(episodes=2, reward=paid), StopSignal())
     assert found["reward_range"]["declared"] is kept
     # What was the same in all worlds is no regret, not even of a rounding.
     assert found["regret"]["inaction"]["per_episode"] == {"value": 0.0, "half_interval": 0.0}
