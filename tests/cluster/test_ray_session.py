@@ -18,14 +18,28 @@ from rtagent.errors import UserError
 from tests.conftest import eventually
 
 
-def test_a_node_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for Ray's files, which no other process waits to remove."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file for a shell's script, which is run in place of Ray."""
+    found = tmp_path / "ray"
+    found.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(found))
+    return found
+
+
+def test_a_node_has_a_folder_of_its_own(own_folder: Path, program: Path) -> None:
     # Two that started at one moment in Ray's common folder took the same sockets, and one died.
-    ray = tmp_path / "ray"
-    ray.write_text('#!/bin/sh\nprintf "%s " "$@"\nexit 1\n')
-    ray.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(ray))
-    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
-    with pytest.raises(UserError, match=f"--temp-dir={tmp_path}"):
+    program.write_text('#!/bin/sh\nprintf "%s " "$@"\nexit 1\n')
+    with pytest.raises(UserError, match=f"--temp-dir={own_folder}"):
         ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
 
 
@@ -39,20 +53,16 @@ def test_no_file_of_the_working_directory_is_taken_for_ray(
     (tmp_path / "ray.py").write_text("raise SystemExit('of the working directory')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "installed")
-    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
     with pytest.raises(UserError, match="the installed one"):
         ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
 
 
 def test_a_node_that_does_not_start_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What it has started may still hold its output when it is killed.
-    ray, pid = tmp_path / "ray", tmp_path / "pid"
-    ray.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {pid}\nwait\n")
-    ray.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(ray))
-    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
+    pid = tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {pid}\nwait\n")
     monkeypatch.setattr(ray_session, "NODE_S", 0.0)
     monkeypatch.setattr(ray_session, "LOOK_EVERY_S", 0.01)
     looks = []
@@ -66,16 +76,13 @@ def test_a_node_that_does_not_start_is_given_up(
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_a_local_ray_that_does_not_start_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine Ray raises an Exception of no type of its own.
     ray = Mock(exceptions=Mock(RayError=RuntimeError))
     ray.is_initialized.return_value = False
     ray.init.side_effect = Exception("The current node timed out\nduring startup.")
     monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
     monkeypatch.setattr(ray_session, "check_token", lambda _: None)
-    monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("RAY_AUTH_TOKEN", "t")
     said = "a local Ray cannot be started: The current node timed out during startup."
@@ -99,9 +106,6 @@ def test_a_node_is_started_unless_it_lives(
     here = {each: LocalNode("192.0.2.1", str(tmp_path / each)) for each in folders}
     started: list[dict[str, float]] = []
     monkeypatch.setattr(ray_session, "find_cluster", lambda _: here)
-    monkeypatch.setattr(
-        ray_session, "end_descendants_with_this_process", lambda: tmp_path / "own"
-    )
     monkeypatch.setattr(
         ray_session, "_start_node", lambda _, resources, __: started.append(resources)
     )
