@@ -51,14 +51,18 @@ def test_it_knows_the_whole_replay_before_it_takes_turns(
     assert len(made._replay) > 190
 
 
-def test_a_placed_learner_learns_the_same(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layers = ("layers.0", "layers.2", "values")
-    profile = made_profile(layers, bfloat16=3.0)
+def plan_for_two_cores(monkeypatch: pytest.MonkeyPatch, bfloat16: float) -> None:
+    """Have placement find two cores, and layers that take so many times as long in bfloat16."""
+    profile = made_profile(("layers.0", "layers.2", "values"), bfloat16=bfloat16)
     monkeypatch.setattr(placing, "usable_cores", lambda: 2)
     monkeypatch.setattr(placing, "take_profile", lambda *_: profile)
     monkeypatch.setattr(placing.ProfileCache, "write", lambda *_: None)
+
+
+def test_a_placed_learner_learns_the_same(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_for_two_cores(monkeypatch, bfloat16=3.0)
     weights = {}
     for placement in ("off", "auto"):
         run = start(folder=placement, precision="float32", placement=placement)
@@ -73,10 +77,7 @@ def test_a_placed_learner_learns_the_same(
 def test_the_precision_that_is_shown_is_that_of_the_plan(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile = made_profile(("layers.0", "layers.2", "values"), bfloat16=0.3)
-    monkeypatch.setattr(placing, "usable_cores", lambda: 2)
-    monkeypatch.setattr(placing, "take_profile", lambda *_: profile)
-    monkeypatch.setattr(placing.ProfileCache, "write", lambda *_: None)
+    plan_for_two_cores(monkeypatch, bfloat16=0.3)
     run = start(precision="float32", placement="auto").learn(3)
     assert PLACEMENTS[run.record.placement] == "two cores"
     assert LEARNING_PRECISIONS[run.record.precision - 1] == "bfloat16"

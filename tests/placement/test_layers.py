@@ -66,6 +66,18 @@ def _gradients(network: nn.Module) -> dict[str, Tensor | None]:
     return {name: parameter.grad for name, parameter in network.named_parameters()}
 
 
+def _split_with_the_same_gradients(network: nn.Module) -> tuple[str, ...]:
+    """The layers of a network that are split, with which it has torch's own gradients."""
+    expected = _gradients(network)
+    layers = SplitLayers(network, InTurn())
+    found = _gradients(network)
+    layers.restore()
+    for name, gradient in expected.items():
+        assert gradient is not None
+        assert torch.equal(gradient, found[name]), name  # type: ignore[arg-type]
+    return layers.names
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 @pytest.mark.parametrize("norm", [
     nn.utils.weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm,
@@ -73,15 +85,7 @@ def _gradients(network: nn.Module) -> dict[str, Tensor | None]:
 def test_a_weight_that_is_computed_keeps_its_gradient(
     norm: Callable[[nn.Module], nn.Module],
 ) -> None:
-    network = _Weighed(norm).eval()
-    expected = _gradients(network)
-    layers = SplitLayers(network, InTurn())
-    found = _gradients(network)
-    layers.restore()
-    assert layers.names == ("0", "4")
-    for name, gradient in expected.items():
-        assert gradient is not None
-        assert torch.equal(gradient, found[name]), name  # type: ignore[arg-type]
+    assert _split_with_the_same_gradients(_Weighed(norm).eval()) == ("0", "4")
 
 
 def test_layers_that_share_a_weight_are_left_to_torch() -> None:
@@ -101,11 +105,4 @@ def test_a_layer_of_which_a_part_does_not_learn_is_left_to_torch(part: str) -> N
 
 @pytest.mark.parametrize("make", [_Named, _OfOneVector])
 def test_a_layer_takes_what_that_of_torch_takes(make: Callable[[], nn.Module]) -> None:
-    network = make()
-    expected = _gradients(network)
-    layers = SplitLayers(network, InTurn())
-    found = _gradients(network)
-    assert {"first", "last"} <= set(layers.names)
-    for name, gradient in expected.items():
-        assert gradient is not None
-        assert torch.equal(gradient, found[name]), name  # type: ignore[arg-type]
+    assert {"first", "last"} <= set(_split_with_the_same_gradients(make()))
