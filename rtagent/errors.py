@@ -29,6 +29,11 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def reason_of(error: BaseException) -> str:
+    """What the system says of an error, without number and file; of any other its first line."""
+    return str(getattr(error, "strerror", None) or first_line(error))
+
+
 _PACKAGES = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _OURS = tuple(

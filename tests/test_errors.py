@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.config import Config
-from rtagent.errors import first_line, place_of
+from rtagent.errors import first_line, place_of, reason_of
 
 
 def raised(source: str, file: str) -> BaseException:
@@ -45,3 +45,8 @@ def test_there_is_none_in_python_or_rtagent_alone() -> None:
 ])
 def test_the_first_line_of_an_error_is_never_empty(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_the_reason_of_an_error_of_the_system_has_no_number_and_no_file() -> None:
+    assert reason_of(OSError(2, "No such file", "a")) == "No such file"
+    assert reason_of(OSError("no viewer\nat all")) == "no viewer"

@@ -13,7 +13,7 @@ import httpx
 
 from rtagent import __version__
 from rtagent.config_sources import load_config
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.files.regular_file import open_regular
 from rtagent.supervisor.state_dir import NOTE, check_trusted, is_held, read_private
 
@@ -125,7 +125,7 @@ def _trusting(certificate: str) -> ssl.SSLContext:
         open_regular(Path(certificate)).close()
         context.load_verify_locations(certificate)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise UserError(f"cannot read the daemon's certificate {certificate}: {reason}") from None
     return context
 

@@ -17,7 +17,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.protocol import DEFAULT_PORT
 from rtagent.env.donkey.race import Rules
 from rtagent.env.donkey.server import Figures, Simulator
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 
 SECONDS_PER_LAP = 120.0
 CHECKPOINTS = 8
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         listener = socket.create_server((args.host, args.port))
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise UserError(
             f"cannot listen on {args.host}:{args.port}: {reason}; choose another --host or --port"
         ) from None

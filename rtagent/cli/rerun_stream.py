@@ -19,7 +19,7 @@ from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import report, spinner, stdout
 from rtagent.cli.stop_signal import interrupted_by_stop_signals
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.telemetry.process import scalars
 from rtagent.telemetry.timeline import SOURCES
 
@@ -115,7 +115,7 @@ def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
             _check_room(save)
             recording.save(save)
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         if save is None:
             raise UserError(f"the viewer: {reason}; --save FILE.rrd writes a file") from None
         raise UserError(f"--save {save}: {reason}") from None

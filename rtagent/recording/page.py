@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.recording.session import IDLE_S, Session
 
 HOST = "127.0.0.1"
@@ -57,7 +57,7 @@ def listen(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise UserError(f"cannot listen on port {port}: {reason}; choose another --port") from None
 
 

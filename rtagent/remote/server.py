@@ -37,7 +37,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import Event
 
 from rtagent.clock import Clock
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.memory.array_buffer import Floats
 from rtagent.remote.answers import (
     ACTIONS,
@@ -377,7 +377,7 @@ def listen(host: str, port: int, token: str | None) -> Listener:
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise UserError(
             f"cannot listen on {host} port {port}: {reason}; choose another --host or --port"
         ) from None

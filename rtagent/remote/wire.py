@@ -22,7 +22,7 @@ import websockets
 from websockets.sync.client import ClientConnection, connect
 
 from rtagent.clock import Clock
-from rtagent.errors import UserError, first_line
+from rtagent.errors import UserError, reason_of
 from rtagent.remote.protocol import ProtocolError, decode
 
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
@@ -231,4 +231,4 @@ def _reason(error: BaseException) -> str:
         return f"the server's certificate is not good: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"no TLS there: {error.reason.replace('_', ' ').lower()}"
-    return str(getattr(error, "strerror", None) or first_line(error))[:200]
+    return reason_of(error)[:200]

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from rtagent.errors import UserError, first_line
+from rtagent.errors import UserError, reason_of
 from rtagent.files.atomic_write import atomic_write, remove_drafts
 from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
@@ -255,7 +255,7 @@ def load(path: Path) -> Checkpoint:
     except FileNotFoundError:
         raise CorruptCheckpoint(f"the checkpoint {path} is gone") from None
     except (OSError, SafetensorError, MemoryError, *_UNEXPECTED) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
+        reason = reason_of(error)
         raise CorruptCheckpoint(f"{path} is no checkpoint, or is corrupt ({reason})") from error
     if checksum(about, tensors) != crc:
         raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum)")

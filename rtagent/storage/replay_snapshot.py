@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
@@ -190,7 +190,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, dict[str, str]] | None:
     except FileNotFoundError:
         return None
     except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise ReplayError(f"the replay {folder} is corrupt ({reason}); {_ADVICE}") from error
     return manifest, theirs
 
