@@ -59,6 +59,11 @@ class Stage:
         self.processes.append(FakeProcess(1000 + len(self.processes)))
         return self.processes[-1]
 
+    def started(self) -> Child:
+        """The child, whose first process has been started at 0."""
+        self.child.start(0.0)
+        return self.child
+
     def die(self, code: int, now: float) -> None:
         self.processes[-1].exitcode = code
         self.child.reap(now, jitter=1.0)
@@ -123,8 +128,7 @@ def test_only_known_edges_are_taken(before: State, after: State) -> None:
      (0, "left with code 0"), (-40, "killed by signal 40")],
 )
 def test_a_death_is_described_and_followed_by_a_restart(stage: Stage, code: int, text: str) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     child.mark_ready(1.0)
     stage.die(code, 5.0)
     assert (child.state, child.pid, child.last_error) == (State.BACKOFF, None, text)
@@ -136,8 +140,7 @@ def test_a_death_is_described_and_followed_by_a_restart(stage: Stage, code: int,
 
 
 def test_the_error_that_it_reported_comes_before_the_exit_code(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     lines = [f"line {number}" for number in range(ERROR_LINES + 5)]
     child.note_error("\n".join(lines) + "\n\n", boot=False)
     stage.die(1, 1.0)
@@ -153,8 +156,7 @@ def test_the_error_that_it_reported_comes_before_the_exit_code(stage: Stage) -> 
 def test_a_user_error_is_final_unless_the_process_has_run(
     stage: Stage, has_run: bool
 ) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     if has_run:
         child.mark_ready(0.5)
     child.note_error("no such environment", boot=True)
@@ -166,8 +168,7 @@ def test_a_user_error_is_final_unless_the_process_has_run(
 
 
 def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     now = 0.0
     for _ in range(MOST_RESTARTS):
         stage.die(1, now)
@@ -190,8 +191,7 @@ def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage
 
 
 def test_a_failed_process_that_is_no_longer_wanted_is_not_restarted(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     now = 0.0
     while child.state is not State.FAILED:
         stage.die(1, now)
@@ -204,8 +204,7 @@ def test_a_failed_process_that_is_no_longer_wanted_is_not_restarted(stage: Stage
 
 
 def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     child.mark_ready(0.1)
     child.kill("no heartbeat for 2 s")
     assert stage.processes[0].asked == ["kill"]
@@ -214,8 +213,7 @@ def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
 
 
 def test_a_process_that_does_not_leave_gets_sigterm_and_then_sigkill(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     child.enforce_stop(100.0)
     assert stage.processes[0].asked == []
     child.stop(100.0)
@@ -227,8 +225,7 @@ def test_a_process_that_does_not_leave_gets_sigterm_and_then_sigkill(stage: Stag
 
 
 def test_stop_in_backoff_needs_no_death(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     stage.die(1, 1.0)
     child.stop(1.0)
     assert child.state is State.STOPPED
@@ -236,8 +233,7 @@ def test_stop_in_backoff_needs_no_death(stage: Stage) -> None:
 
 
 def test_ready_counts_only_while_starting(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
+    child = stage.started()
     child.stop(1.0)
     assert not child.mark_ready(2.0)
     assert child.state is State.STOPPING

@@ -66,6 +66,13 @@ class Played:
         systemd: Any = SimpleNamespace(step=lambda *ignored: None)
         self.loop = Loop(run, systemd)
 
+    def stop_after(self, updates: int, saved: int = 0) -> None:
+        """Ask the run to stop after so many updates, of which so many are in a checkpoint."""
+        state = self.loop._world.learner
+        state.number = state.progress.updates = updates
+        state.checkpoints.updates = saved
+        self.inbox.stop_requested = True
+
 def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     """A signal to the whole group may end a process before the step that tells it to leave."""
     played = Played()
@@ -152,9 +159,7 @@ def test_the_last_checkpoint_of_dead_learners_is_written_once(
     played = Played()
     if not dead:
         played.children.add("learner", 0, 0.0)
-    state = played.loop._world.learner
-    state.number, state.progress.updates, state.checkpoints.updates = learned, learned, saved
-    played.inbox.stop_requested = True
+    played.stop_after(learned, saved)
     for _ in range(3):
         played.loop._step()
     assert [child.role for child in played.children] == (
@@ -176,12 +181,10 @@ def test_what_a_learner_had_no_time_to_save_is_saved_by_another(
     played = Played()
     played.children.add("learner", 0, 0.0)
     learner, played.process = played.process, FakeProcess(4712)
-    state = played.loop._world.learner
-    state.number, state.progress.updates, state.checkpoints.updates = 7, 7, 5
-    played.inbox.stop_requested = True
+    played.stop_after(updates=7, saved=5)
     played.loop._step()
     played.metrics.learners[0].writing = writing
-    state.checkpoints.updates = saved
+    played.loop._world.learner.checkpoints.updates = saved
     played.loop._world.metrics.learners[0].checkpoint_failures += failures
     learner.exitcode = -9
     for _ in range(2):
@@ -200,10 +203,8 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> No
     played.process.exitcode = -9
     played.loop._check(played.child, 0.0)
     assert played.child.state is State.BACKOFF
-    state = played.loop._world.learner
-    state.number, state.progress.updates = 7, 7
     played.process = FakeProcess(4712)
-    played.inbox.stop_requested = True
+    played.stop_after(updates=7)
     assert not played.loop._finished()
     played.loop._step()
     assert [child.role for child in played.children.alive] == ["learner"]
@@ -216,9 +217,7 @@ def test_a_checkpoint_lost_long_before_the_stop_is_not_the_last_one() -> None:
     """A learner that was sent away took too long to write, and others have learned since."""
     played = Played()
     played.children.last_checkpoint_lost = True
-    state = played.loop._world.learner
-    state.number, state.progress.updates, state.checkpoints.updates = 7, 7, 5
-    played.inbox.stop_requested = True
+    played.stop_after(updates=7, saved=5)
     played.loop._step()
     assert [child.role for child in played.children.alive] == ["inference", "learner"]
 
@@ -229,9 +228,7 @@ def test_a_program_waits_for_the_last_checkpoint_also_if_another_learner_must_wr
     played.children.add("learner", 0, 0.0)
     learner, played.process = played.process, FakeProcess(4712)
     played.metrics.learners[0].writing = 1
-    state = played.loop._world.learner
-    state.number, state.progress.updates = 7, 7
-    played.inbox.stop_requested = True
+    played.stop_after(updates=7)
     for leaving in (learner, played.process):
         played.loop._step()
         played.clock.advance(LAST_CHECKPOINT_S - 1.0)
