@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from rtagent.cli.options import add_config_options
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.evaluation.trained_policy import configuration, load_checkpoint
-from rtagent.storage.checkpoint import Checkpoint
+from rtagent.storage.checkpoint import Checkpoint, match
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser, other: str = "") -> None:
@@ -30,4 +31,7 @@ def checkpoint_of(args: argparse.Namespace) -> tuple[Path, Checkpoint, Config]:
     """
     given = args.checkpoint or load_config(args.config, args.overrides).state_dir
     path, saved = load_checkpoint(given)
-    return path, saved, configuration(saved, path, args.config, args.overrides)
+    config = configuration(saved, path, args.config, args.overrides)
+    # What else must fit is known when the network is built.
+    match(saved, replace(saved.signature, environment=config.env.id), path)
+    return path, saved, config

@@ -50,3 +50,14 @@ def test_what_was_learned_in_a_cluster_is_played_here(
     assert run("play", str(tmp_path)).code == 0
     assert (served[0].learning.where, served[0].learning.processes) == ("here", 0)
     assert "--port 70000" in refused("play", str(tmp_path), "--port", "70000")
+
+
+def test_a_checkpoint_of_another_environment_is_named_as_it_was_given(
+    refused: Refused, tmp_path: Path
+) -> None:
+    # It named a temporary copy, and advised a --state-dir, which this command does not have.
+    written = leave_checkpoint(tmp_path, "env.id=CartPole-v1")
+    for mode in (["play"], ["evaluate", "--live"]):
+        said = refused(*mode, str(tmp_path), "--set", "env.id=MountainCar-v0")
+        expected = "belongs to the environment CartPole-v1, not MountainCar-v0"
+        assert said == f"rtagent: the checkpoint {written} {expected}\n"
