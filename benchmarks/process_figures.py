@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -46,29 +45,6 @@ def cpu_s(pid: int) -> float:
 def gone(pid: int) -> bool:
     """Whether a process has ended; a zombie counts as ended."""
     return _fields(pid)[:1] in ([], ["Z"], ["X"])
-
-
-def children(pid: int) -> set[int]:
-    """The living children of a process; empty if it is gone."""
-    found: set[int] = set()
-    # The process, or one of its threads, may end at any line.
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                read = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-                found.update(map(int, read.split()))
-    return found
-
-
-def descendants(pid: int) -> set[int]:
-    """All living descendants of a process."""
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        new = children(waiting.pop()) - found
-        found |= new
-        waiting += new
-    return found
 
 
 def in_session(session: int) -> set[int]:

@@ -20,12 +20,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from benchmarks.process_figures import descendants
 from rtagent import Runtime, load_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
 from rtagent.processes import launch
+from rtagent.processes.kernel_state import descendants
 from rtagent.processes.scheduling import leave_idle
 from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children

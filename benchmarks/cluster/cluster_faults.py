@@ -44,11 +44,12 @@ from benchmarks.cluster.far_machine import FarMachine, in_own_network
 from benchmarks.cluster.ray_cluster import ENVIRON, program, send
 from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, in_session
+from benchmarks.process_figures import in_session
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S
 from rtagent.errors import UserError
+from rtagent.processes.kernel_state import descendants
 
 FOLLOW_S = 5.0
 """Longest time that the shares of a batch may take to follow."""

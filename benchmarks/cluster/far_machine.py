@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.process_figures import children
+from rtagent.processes.kernel_state import children
 from rtagent.processes.scheduling import die_with_parent
 
 NEAR, FAR = "10.77.0.1", "10.77.0.2"

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process_figures import children, in_session
+from benchmarks.process_figures import in_session
+from rtagent.processes.kernel_state import children
 
 ENVIRON = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),

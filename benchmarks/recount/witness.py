@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
 from benchmarks.recount.raw_ledger import ROW, Ledger, Rows, arenas
 from rtagent.config import Config
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.process_metrics import ProcessMetrics
+from rtagent.processes.kernel_state import descendants
 
 REGISTERED = np.dtype(
     [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("ticks", "<i8"),

@@ -26,10 +26,11 @@ from typing import Any
 
 from benchmarks.command import Result, command_line, report
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import cpu_s, descendants
+from benchmarks.process_figures import cpu_s
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import plain_table, stdout
 from rtagent.errors import UserError
+from rtagent.processes.kernel_state import descendants
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows of its own, and takes less of the processor."""

@@ -32,8 +32,9 @@ import httpx
 
 from benchmarks.command import long_run, print_lines
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
 from benchmarks.recount.raw_ledger import Ledger, Recount
+from rtagent.processes.kernel_state import descendants
 from rtagent.storage import checkpoint as checkpoints
 
 CAPACITY = 20_000

@@ -31,9 +31,10 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from benchmarks.command import long_run
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, descriptors, gone, proportional_bytes, threads
+from benchmarks.process_figures import descriptors, gone, proportional_bytes, threads
 from benchmarks.recount.raw_ledger import Ledger, Recount
 from rtagent.cli.output import plain_table, progress_bar, stdout
+from rtagent.processes.kernel_state import descendants
 
 ROUND_S = 10.0
 BETWEEN_DEATHS_S = 16.0

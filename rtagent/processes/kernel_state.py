@@ -1,4 +1,4 @@
-"""What the kernel says that a process does."""
+"""What the kernel says of a process: what it does, and which processes it has started."""
 
 from __future__ import annotations
 
@@ -20,15 +20,26 @@ def is_computing(pid: int | None) -> bool:
     return False
 
 
-def descendants(pid: int) -> list[int]:
+def children(pid: int) -> set[int]:
+    """The processes that a process has started, ended or not; empty if it is gone itself."""
+    found: set[int] = set()
+    # The process, or one of its threads, may end at any line.
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found.update(map(int, (thread / "children").read_text().split()))
+    return found
+
+
+def descendants(pid: int) -> set[int]:
     """The processes that a process has started, and those that they have started in turn."""
-    found = [pid]
-    for each in found:
-        # It may end while its threads are listed.
-        with contextlib.suppress(OSError):
-            for file in Path(f"/proc/{each}/task").glob("*/children"):
-                found += map(int, file.read_text().split())
-    return found[1:]
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        new = children(waiting.pop()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def fields_of(stat: Path) -> list[str]:

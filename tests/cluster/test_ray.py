@@ -18,9 +18,10 @@ import pytest
 
 from benchmarks.cluster.ray_cluster import ENVIRON, Head
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
 from rtagent.clock import MonotonicClock
 from rtagent.cluster.held_folder import hold
+from rtagent.processes.kernel_state import descendants
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
 

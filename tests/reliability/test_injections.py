@@ -20,9 +20,8 @@ import httpx
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants
 from benchmarks.reliability.faults import mapped_bytes, open_descriptors
-from rtagent.processes.kernel_state import fields_of
+from rtagent.processes.kernel_state import descendants, fields_of
 from tests.conftest import eventually
 
 from .watching import await_ticks

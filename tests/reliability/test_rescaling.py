@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, gone, resident_bytes
+from benchmarks.process_figures import gone, resident_bytes
+from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually
 from tests.reliability.conftest import held_bytes
 

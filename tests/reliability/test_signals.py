@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon, options
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
+from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually
 
 from .conftest import updates

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
+from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, holders, memfds, updates
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon, options
-from benchmarks.process_figures import descendants, gone, in_session
+from benchmarks.process_figures import gone, in_session
+from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
 from tests.reliability.watching import (

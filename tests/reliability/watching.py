@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
+from rtagent.processes.kernel_state import descendants
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually

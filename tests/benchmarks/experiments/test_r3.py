@@ -15,7 +15,7 @@ import pytest
 HOGGING = """
 import os, time
 from benchmarks.experiments.r3 import hogs
-from benchmarks.process_figures import children
+from rtagent.processes.kernel_state import children
 
 with hogs(1):
     print(*children(os.getpid()), flush=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks.process_figures import descendants, gone
+from benchmarks.process_figures import gone
 from rtagent.clock import MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
@@ -19,6 +19,7 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.donkey import connection as connection_module
 from rtagent.env.donkey import environment as module
 from rtagent.env.donkey.scenes import SCENES
+from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually, role
 
 from .conftest import BRAKE, COAST, STRAIGHT_FAST, drive_while
