@@ -142,7 +142,7 @@ def test_a_terminal_that_nobody_reads_costs_lines_and_not_time() -> None:
         os.close(each)
 
 
-def test_a_stderr_that_is_gone_is_no_error(full_pipe: tuple[int, int]) -> None:
+def test_a_stderr_that_is_gone_is_no_error() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     handler = StderrHandler(theirs, wait_s=0.01)

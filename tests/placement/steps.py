@@ -8,7 +8,6 @@ from rtagent.placement.profile import Part, Profile
 
 HEAD = "values"
 LAYERS = ("conv", "hidden", HEAD)
-ACTOR = ("actor", "critic")
 
 
 def made_profile(
