@@ -138,7 +138,8 @@ class BatchBuffer:
             serials: (B,) held by the index.
 
         Returns:
-            The number of frames from state to successor, if it is the same for all, else 0.
+            The number of frames from state to successor, if it is the same for all and at most a
+            stack, else 0.
         """
         if self._look_up is None or len(self._serials) != len(serials):
             self._layout = None
@@ -146,7 +147,8 @@ class BatchBuffer:
             self._chosen = self._index.room(len(serials))
             self._look_up = self._index.prepare(self._serials, self._chosen)
         self._serials[:] = serials
-        return self._look_up.run()
+        shift = self._look_up.run()
+        return shift if shift <= self._ring.stack else 0
 
     def copy(self, shift: int) -> Ints:
         """Copy the frames of the transitions.

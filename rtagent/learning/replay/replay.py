@@ -146,7 +146,7 @@ class Replay:
         # are of one episode, this agrees: frame j of the run has the number
         # max(start, state - stack + 1 + j), which is frame j - shift of the successor's stack. Of a
         # terminal transition, only the state has a meaning.
-        lost = out.copy(shift if shift <= self._ring.stack else 0)
+        lost = out.copy(shift)
         if len(lost) and not self._replace(drawn, lost, rng, out):
             return None
         return out.batch(self._sampler.weights(drawn, beta))
