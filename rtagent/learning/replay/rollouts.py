@@ -85,8 +85,7 @@ class Rollouts:
         self._learned = end
         serials = np.arange(end - count, end)
         found = self._index.get(serials)
-        shift = self._buffer.choose(serials)
-        lost = self._buffer.copy(shift if shift <= self._ring.stack else 0)
+        lost = self._buffer.copy(self._buffer.choose(serials))
         self._report_loss(found.frame, lost=len(lost) > 0)
         if len(lost) or found.demonstrated.any():
             return None

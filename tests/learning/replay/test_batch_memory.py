@@ -50,6 +50,8 @@ def test_a_size_that_was_admitted_costs_nothing_more() -> None:
     asked = len(machine.asked)
     machine.memory.require(32)
     assert len(machine.asked) == asked
+    machine.memory.require_twice(32)
+    assert machine.asked[asked:] == [2 * (KERNELS_BYTES + machine.needed(32))]
 
 
 @pytest.mark.parametrize("size", [1, 3, 17, 31, 33, 64, 128])

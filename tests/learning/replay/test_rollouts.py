@@ -87,6 +87,7 @@ def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
     np.testing.assert_allclose(found.log_probabilities, [-k / 64 for k in range(6, 11)])
     assert found.continues.tolist() == [True] * 4 + [False]
     np.testing.assert_allclose(found.batch.discounts, GAMMA)
+    assert rings.events == []
 
 
 def test_no_decision_comes_twice_and_older_ones_are_left_out(rings: Rings) -> None:

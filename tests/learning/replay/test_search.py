@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtagent.learning.replay.search import prepare_search
@@ -19,6 +19,7 @@ CAPACITY = 60
     st.integers(0, 10**12),
     st.integers(0, 10**12),
 )
+@example([1] * CAPACITY, 0, CAPACITY // 2)
 def test_finds_all_frames_and_no_others(steps: list[int], start: int, first: int) -> None:
     frames = start + np.cumsum(steps)
     serials = first + np.arange(len(frames))
@@ -36,7 +37,7 @@ def test_finds_all_frames_and_no_others(steps: list[int], start: int, first: int
 
 
 def test_more_at_once_than_before_and_fewer() -> None:
-    search = prepare_search(np.arange(1000) * 3)
-    for count in (10, 800, 10):
-        found, _ = search.find(0, 1000, np.arange(count) * 3)
-        assert found.tolist() == list(range(count))
+    search, counts = prepare_search(np.arange(1000) * 3), (10, 800, 10)
+    found = [search.find(0, 1000, (count - 1 - np.arange(count)) * 3)[0] for count in counts]
+    # Each stays as it is: a batch is mended by further searches.
+    assert [each.tolist() for each in found] == [list(range(count))[::-1] for count in counts]
