@@ -142,8 +142,12 @@ def test_pending_actions_are_not_always_executed() -> None:
     assert broken > 10
 
 
-def test_after_truncation_pending_actions_are_the_executed_ones() -> None:
-    """By the last decisions of truncated episodes alone."""
+@pytest.mark.parametrize("rows", [2, TICKS])
+def test_after_truncation_pending_actions_are_the_executed_ones(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the last decisions of truncated episodes alone; their rows may come in pieces."""
+    monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", rows)
     world = played(3)
     replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
     replay.catch_up()
