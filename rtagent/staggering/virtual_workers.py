@@ -122,7 +122,6 @@ class VirtualWorkers:
         worker = self._workers.pop(number, None)
         if worker is not None:
             worker.alive = False
-            worker.algorithm.close()
 
     def _algorithm(self, number: int) -> Algorithm:
         factory = ALGORITHMS[self.state.algorithm]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import cycle, repeat
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,10 @@ def test_learners_take_turns_and_the_pace_is_kept() -> None:
     # As many updates as they can make: three side by side, each of 60 ms.
     free = pole("learning.processes=3", update_s=0.06)
     assert free.updates == pytest.approx(3 * 8.7 / 0.06, rel=0.05)
+    # Two are always ready before the one whose turn it is.
+    lengths = cycle((0.09, 0.03, 0.03))
+    uneven = pole("learning.processes=3", update_s=lambda size: next(lengths))
+    assert uneven.updates == pytest.approx(3 * 8.7 / 0.09, rel=0.05)
 
 
 def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
@@ -150,8 +154,10 @@ def test_what_is_pending_is_all_that_comes_before_an_action() -> None:
     assert (rows["pending"][:, 4:] == -1).all()
 
 
-def test_states_come_from_the_newest_inference_that_is_over() -> None:
+@pytest.mark.parametrize("pending", [0, 6])
+def test_states_come_from_the_newest_inference_that_is_over(pending: int) -> None:
     settings = (
+        f"env.pending_actions={pending}",
         "policy.network=lstm", "inference.processes=5", "learning.processes=1",
         "learning.burn_in=4", "learning.sequence=4", "learning.updates_per_tick=0.25",
     )
