@@ -258,7 +258,6 @@ class _Run:
         self.workers = VirtualWorkers(
             world.stagger, tick_s, exponential(OVERSLEEP_S, rng.spawn(1)[0]), self
         )
-        self.workers.newest = world.frames.newest
         self._clock = _Clock(self.workers, lateness(TICK_LATENESS_S, tick_s, rng.spawn(1)[0]))
         policy = ActingPolicy.of(config, blueprint)
         standby = Standby(policy)

@@ -13,8 +13,11 @@ from rtagent.config.learning import A2C_DEFAULTS
 from rtagent.errors import UserError
 from rtagent.inference.standby import Standby
 from rtagent.policy.acting import ActingPolicy
+from rtagent.staggering.arbiter import Source
 from rtagent.storage import checkpoint
+from rtagent.storage.demonstration_file import save_demonstration
 from rtagent.virtual import simulation
+from tests.recorded import demonstration
 from tests.trained import leave_checkpoint
 from tests.virtual.pole import POLE, RATE_HZ, pole
 
@@ -103,6 +106,22 @@ def test_learners_take_turns_and_the_pace_is_kept() -> None:
     lengths = cycle((0.09, 0.03, 0.03))
     uneven = pole("learning.processes=3", update_s=lambda size: next(lengths))
     assert uneven.updates == pytest.approx(3 * 8.7 / 0.09, rel=0.05)
+
+
+def test_a_demonstration_is_learned_before_the_first_tick(tmp_path: Path) -> None:
+    shown = demonstration(
+        (90, 30), environment="CartPole-v1", action_meanings=(),
+        frames=np.zeros((120, 4), np.float32), actions=np.zeros(120, np.int32),
+    )
+    save_demonstration(tmp_path / "play.demo", shown)
+    # Shorter than it takes to generate what learning starts with.
+    quick = "inference.processes=5"
+    found = pole(quick, f"learning.demonstrations={tmp_path}", seconds=1.0)
+    assert found.updates > 0 == pole(quick, seconds=1.0).updates
+    assert found.rows["tick"].tolist() == list(range(120, 170))
+    acted = found.rows["source"] == Source.AGENT
+    assert acted.any()
+    assert found.rows["observed"][acted].min() >= 119
 
 
 def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
