@@ -13,9 +13,11 @@ const LABEL_GAP = 7;
 const LEVELS = [0, 0.5, 1];
 const MARKERS_READ_OUT = 3;
 
-export function bounds(values, floor) {
+// Half of an even top is whole, too.
+export function bounds(values, floor, whole) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  if (floor && low >= 0) return [0, Math.max(high * 1.1, Number(floor))];
+  const top = Math.max(high * 1.1, Number(floor));
+  if (floor && low >= 0) return [0, whole ? 2 * Math.ceil(top / 2) : top];
   const margin = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
   return [low - margin, high + margin];
 }
@@ -99,7 +101,7 @@ function draw(canvas, series, markers) {
     pen.fillText("unknown so far", width / 2, height / 2);
     return;
   }
-  const range = bounds(known, floor);
+  const range = bounds(known, floor, format === "compact");
   const labels = LEVELS.map((share) => shown(range[0] + share * (range[1] - range[0]), format));
   const widest = Math.max(...labels.map((label) => pen.measureText(label).width));
   const left = Math.max(LEAST_GUTTER, Math.ceil(widest) + LABEL_GAP);

@@ -216,15 +216,21 @@ def test_labels_of_delays_do_not_touch(page: Any) -> None:
 
 BOUNDS = """async () => {
   const { bounds } = await import('/static/charts.js');
-  return [bounds([-0.8, -1.1], '1e-9'), bounds([0.4, -0.3], '1e-9'), bounds([0.5, 1], '1e-9')];
+  return [bounds([-0.8, -1.1], '1e-9'), bounds([0.4, -0.3], '1e-9'), bounds([0.5, 1], '1e-9'),
+          bounds([16, 32], '8', true)];
 }"""
 
 
 def test_a_chart_shows_losses_below_zero(page: Any) -> None:
-    below, mixed, above = page.evaluate(BOUNDS)
+    below, mixed, above, _ = page.evaluate(BOUNDS)
     assert below[0] < -1.1 < -0.8 < below[1]
     assert mixed[0] < -0.3 < 0.4 < mixed[1]
     assert above == pytest.approx([0.0, 1.1])
+
+
+def test_a_chart_of_whole_numbers_has_whole_numbers_at_its_lines(page: Any) -> None:
+    """The middle of 0 to 35.2 was called 18."""
+    assert page.evaluate(BOUNDS)[-1] == [0, 36]
 
 
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
