@@ -13,6 +13,7 @@ from typing import Any
 from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
+from rtagent.telemetry.learning import RATE_OVER_NS
 from rtagent.telemetry.rewards import reward_text
 from rtagent.telemetry.shares import rounded_share
 
@@ -26,7 +27,7 @@ LITTLE_DISAGREEMENT = 0.15
 MUCH_DISAGREEMENT = 0.5
 SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
-SLOW_UPDATE_MS = 5e3
+SLOW_UPDATE_MS = RATE_OVER_NS / 1e6
 """The time over which the rate of updates is taken: with longer ones it may be 0 or unknown."""
 WINDOW_S = 60.0
 """The longest time that figures cover."""
