@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -75,3 +76,6 @@ class Watched:
         """One step of the supervisor."""
         self.children.detect_pause(now)
         self.look(now)
+
+
+Watch = Callable[[str], Watched]
