@@ -22,7 +22,7 @@ from rtagent.cli.options import (
 )
 from rtagent.cli.output import progress_bar, report
 from rtagent.cli.verdicts import show
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.testing.report import Check
 
 EXIT_BAD = 1
@@ -60,4 +60,8 @@ def outcome(check: Callable[[], Check]) -> Check:
         return check()
     except UserError as error:
         found, _, advice = str(error).partition(": ")
-        return Check(check.__name__.replace("_", " "), "bad", found, advice)
+    except OSError as error:
+        file = "" if error.filename is None else f"{error.filename}: "
+        found = f"{file}{reason_of(error)}"
+        advice = "see whether a sandbox, a limit or how /proc is mounted withholds it"
+    return Check(check.__name__.replace("_", " "), "bad", found, advice)

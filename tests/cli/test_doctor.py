@@ -6,6 +6,7 @@ import json
 import os
 import resource
 from collections.abc import Callable
+from errno import ENOENT, EPERM
 from pathlib import Path
 
 import pytest
@@ -70,16 +71,32 @@ def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
     def hidden() -> list[Level]:
         raise UserError("/proc/meminfo does not say it: mount /proc")
 
+    def absent(proc: Path) -> dict[str, int]:
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), f"{proc}/meminfo")
+
+    def forbidden(*_: object) -> int:
+        raise PermissionError(EPERM, os.strerror(EPERM))
+
     monkeypatch.setattr(doctor_memory, "memory_levels", hidden)
-    monkeypatch.setattr(doctor, "CHECKS", (doctor_memory.memory, doctor_machine.python))
+    monkeypatch.setattr(doctor_memory, "meminfo", absent)
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    monkeypatch.setattr(doctor, "CHECKS", (
+        doctor_memory.memory, doctor_memory.swap, doctor_machine.descriptor_access,
+        doctor_machine.python,
+    ))
     monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
     done = run("doctor", "--json")
     assert done.code == 1
-    memory, python, *_ = json.loads(done.out)
+    memory, swap, access, python, *_ = json.loads(done.out)
     assert memory == {
         "name": "memory", "verdict": "bad", "found": "/proc/meminfo does not say it",
         "advice": "mount /proc",
     }
+    # An error of the system ended the report, and if it named no file, with a traceback.
+    assert (swap["name"], swap["verdict"]) == ("swap", "bad")
+    assert swap["found"] == "/proc/meminfo: No such file or directory"
+    assert (access["verdict"], access["found"]) == ("bad", "Operation not permitted")
+    assert "sandbox" in swap["advice"]
     assert python["name"] == "Python"
 
 
