@@ -18,7 +18,7 @@ from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
-from rtagent.memory.usage import CGROUPS, PROC, control_groups
+from rtagent.memory.usage import CGROUPS, PROC, control_groups, kernel_text
 from rtagent.processes.scheduling import fifo_permitted, locking_permitted
 from rtagent.storage.checkpoint import listing
 from rtagent.supervisor.state_dir import check_trusted
@@ -196,12 +196,8 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 def _quota(group: Path) -> float | None:
     """Cores that a control group (version 2 or 1) may use; None if there is no limit."""
-    try:
-        if (group / "cpu.max").exists():
-            quota, period = (group / "cpu.max").read_text().split()
-        else:
-            quota = (group / "cpu.cfs_quota_us").read_text().strip()
-            period = (group / "cpu.cfs_period_us").read_text().strip()
-    except (OSError, ValueError):
-        return None
-    return int(quota) / int(period) if quota.isdecimal() and int(period) else None
+    quota, _, period = kernel_text(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = (kernel_text(group / f"cpu.cfs_{each}_us") for each in ("quota", "period"))
+    limited = quota.isdecimal() and period.isdecimal() and int(period)
+    return int(quota) / int(period) if limited else None

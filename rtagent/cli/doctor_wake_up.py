@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
 from rtagent.cli.verdicts import judged
+from rtagent.memory.usage import kernel_text
 from rtagent.processes.wake_ahead import CPU_SHARE
 from rtagent.testing.report import Check
 
@@ -38,9 +39,9 @@ def cpu_sleep(
     limit: Path = LATENCY_LIMIT, command_line: Path = COMMAND_LINE,
 ) -> Check:
     """Cores do not sleep so deeply that waking up takes long; a warning needs late sleeps."""
-    driver = _text(cpus / "cpuidle/current_driver")
+    driver = kernel_text(cpus / "cpuidle/current_driver")
     slow = measured["sleep_p50"] > SLOW_US or measured["sleep_p99"] > LATE_US
-    if any(option in _text(command_line).split() for option in ("idle=poll", "idle=halt")):
+    if any(option in kernel_text(command_line).split() for option in ("idle=poll", "idle=halt")):
         return Check("CPU sleep", "ok", "bounded by idle= on the kernel's command line")
     states = _states(cpus)
     bound_us = _bound_us(limit)
@@ -53,7 +54,7 @@ def cpu_sleep(
             f"`cpupower idle-set -D {DEEP_US}` as root, until the next start, or intel_idle."
             "max_cstate=1 on the kernel's command line; costs power",
         )
-    if slow and driver == "haltpoll" and _text(polling) == "0":
+    if slow and driver == "haltpoll" and kernel_text(polling) == "0":
         return Check(
             "CPU sleep", "warn",
             "a virtual machine that gives its core back at once: the host has to wake it up",
@@ -71,7 +72,9 @@ def _states(cpus: Path) -> list[tuple[str, int]]:
     """The sleep states of the cores and their exit latencies in microseconds, the deepest last."""
     found = set()
     for state in cpus.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
-        name, latency, disabled = (_text(state / part) for part in ("name", "latency", "disable"))
+        name, latency, disabled = (
+            kernel_text(state / part) for part in ("name", "latency", "disable")
+        )
         if disabled != "1" and latency.isdecimal():
             found.add((name, int(latency)))
     return sorted(found, key=lambda state: state[1])
@@ -83,10 +86,3 @@ def _bound_us(limit: Path) -> int | None:
         return int.from_bytes(limit.read_bytes()[:4], "little", signed=True)
     except OSError:
         return None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

@@ -92,7 +92,7 @@ def control_groups(controller: str, proc: Path, cgroups: Path) -> list[Path]:
     `controller` is memory or cpu: version 1 has groups of its own for each.
     """
     found: list[Path] = []
-    for line in _text(proc / "self/cgroup").splitlines():
+    for line in kernel_text(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -119,10 +119,10 @@ def _machine(proc: Path) -> Level:
 
 
 def _private(process: Path) -> int:
-    table = _figures(_text(process / "smaps_rollup"))
+    table = _figures(kernel_text(process / "smaps_rollup"))
     if "Pss" in table:
         return (table["Pss"] - table.get("Pss_Shmem", 0)) * _KIB
-    return _figures(_text(process / "status")).get("RssAnon", 0) * _KIB
+    return _figures(kernel_text(process / "status")).get("RssAnon", 0) * _KIB
 
 
 def _level(group: Path) -> Level | None:
@@ -133,13 +133,13 @@ def _level(group: Path) -> Level | None:
     used = _number(group / usage)
     if limit is None or used is None:
         return None
-    cache = _figures(_text(group / "memory.stat")).get(unused, 0)
+    cache = _figures(kernel_text(group / "memory.stat")).get(unused, 0)
     return Level(str(group), limit, limit - used + cache, _stalled(group / "memory.pressure"))
 
 
 def _stalled(pressure: Path) -> float:
     """`full avg10` of the kernel's pressure stall information; 0 where there is none."""
-    for line in _text(pressure).splitlines():
+    for line in kernel_text(pressure).splitlines():
         if line.startswith("full avg10="):
             return float(line.split()[1].partition("=")[2])
     return 0.0
@@ -147,7 +147,7 @@ def _stalled(pressure: Path) -> float:
 
 def _number(path: Path) -> int | None:
     """The number in a file; None for "max", or if there is no such file."""
-    text = _text(path).strip()
+    text = kernel_text(path)
     return int(text) if text.isdecimal() else None
 
 
@@ -157,8 +157,9 @@ def _figures(text: str) -> dict[str, int]:
     return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
 
 
-def _text(path: Path) -> str:
+def kernel_text(path: Path) -> str:
+    """What a file of the kernel says; empty if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text().strip()
     except OSError:
         return ""
