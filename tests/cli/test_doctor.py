@@ -302,14 +302,18 @@ def test_an_old_kernel_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor_machine.operating_system().verdict == "bad"
 
 
-@pytest.mark.parametrize(
-    ("governors", "verdict"), [([], "ok"), (["performance"], "ok"), (["powersave"], "warn")]
-)
-def test_cpu_governor(tmp_path: Path, governors: list[str], verdict: str) -> None:
+@pytest.mark.parametrize(("governors", "verdict"), [
+    ([], "ok"), (["performance"], "ok"), (["powersave"], "warn"), (["performance", None], "ok"),
+])
+def test_cpu_governor(tmp_path: Path, governors: list[str | None], verdict: str) -> None:
     for number, governor in enumerate(governors):
         folder = tmp_path / f"cpu{number}" / "cpufreq"
         folder.mkdir(parents=True)
-        (folder / "scaling_governor").write_text(f"{governor}\n")
+        if governor is None:
+            # As of a core that is off, it cannot be read; that ended the doctor.
+            (folder / "scaling_governor").mkdir()
+        else:
+            (folder / "scaling_governor").write_text(f"{governor}\n")
     assert doctor_machine.cpu_governor(tmp_path).verdict == verdict
 
 
