@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     race = _race(args)
     try:
         listener = socket.create_server((args.host, args.port))
-    except (OSError, OverflowError) as error:
+    # The last is raised for a name that no host can have.
+    except (OSError, TypeError) as error:
         reason = reason_of(error)
         raise UserError(
             f"cannot listen on {args.host}:{args.port}: {reason}; choose another --host or --port"

@@ -376,7 +376,8 @@ def listen(host: str, port: int, token: str | None) -> Listener:
             (socket.TCP_KEEPCNT, PROBES),
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    except (OSError, OverflowError) as error:
+    # The last is raised for a name that no host can have.
+    except (OSError, TypeError) as error:
         reason = reason_of(error)
         raise UserError(
             f"cannot listen on {host} port {port}: {reason}; choose another --host or --port"
