@@ -152,7 +152,8 @@ class Stage:
                 if self._session.page == page:
                     self._changed.clear()
                     await websocket.send_bytes(self._session.picture())
-                    await websocket.send_json(self._session.shown())
+                    # In ASCII, for the name of a file may be no UTF-8.
+                    await websocket.send_text(json.dumps(self._session.shown()))
                     if self._session.finished:
                         return 1000
             return TAKEN_OVER

@@ -181,6 +181,11 @@ class Running:
     def url(self) -> str:
         return address(self.port, TOKEN)
 
+    def page(self) -> ClientConnection:
+        """The connection of a page that has been opened."""
+        url = f"ws://127.0.0.1:{self.port}/play"
+        return connect(url, subprotocols=PROTOCOLS)  # type: ignore[arg-type]
+
     def join(self) -> None:
         self._thread.join(30.0)
         assert not self._thread.is_alive(), "the game did not end"
@@ -205,8 +210,7 @@ def until(socket: ClientConnection, **wanted: Any) -> dict[str, Any]:
 
 
 def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
-    url = f"ws://127.0.0.1:{running.port}/play"
-    with connect(url, subprotocols=PROTOCOLS) as socket:  # type: ignore[arg-type]
+    with running.page() as socket:
         for message in ({"focus": True}, {"do": "record"}, {"keys": ["START"]}):
             socket.send(json.dumps(message))
         while until(socket, recording=True)["values"]["screen"] != PLAYING:
@@ -216,6 +220,13 @@ def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
         assert until(socket, finished=True)["episodes"] == 1
     running.join()
     assert 3 in load_demonstration(tmp_path / "fight.demo").actions
+
+
+def test_a_file_whose_name_is_no_utf_8_is_shown(running: Running) -> None:
+    # The page lost its connection, and each one after it.
+    running.recorder.demonstration = Path("fight\udce9.demo")
+    with running.page() as socket:
+        assert until(socket)["demonstration"] == "fight\udce9.demo"
 
 
 def test_a_page_that_is_slow_is_told_that_the_game_is_over(
@@ -228,8 +239,7 @@ def test_a_page_that_is_slow_is_told_that_the_game_is_over(
         await send(websocket, data)
 
     monkeypatch.setattr(WebSocket, "send_bytes", slowly)
-    url = f"ws://127.0.0.1:{running.port}/play"
-    with connect(url, subprotocols=PROTOCOLS) as socket:  # type: ignore[arg-type]
+    with running.page() as socket:
         socket.send(json.dumps({"focus": True}))
         until(socket, running=True)
         running.wish.set()
