@@ -30,5 +30,9 @@ def run(args: argparse.Namespace) -> int:
     with state_dir_with(saved) as folder:
         values = playing(config).model_dump()
         values["run"]["state_dir"] = Path(folder)
-        values["service"] |= {"host": "127.0.0.1", "port": args.port, "insecure": False}
+        # The certificate of the run may be on another machine, and nobody else gets here.
+        values["service"] |= {
+            "host": "127.0.0.1", "port": args.port, "insecure": False,
+            "certificate": None, "private_key": None,
+        }
         return serve(parse_config(values), quiet=args.quiet, log_format=args.log_format)

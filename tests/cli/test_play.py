@@ -15,7 +15,10 @@ from tests.trained import leave_checkpoint
 def test_it_plays_greedily_and_learns_nothing(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = ("env.id=CartPole-v1", "r3.mode=step", "r3.deadline_s=5", "r3.data_budget=1000")
+    settings = (
+        "env.id=CartPole-v1", "r3.mode=step", "r3.deadline_s=5", "r3.data_budget=1000",
+        "service.certificate=/of/another/machine.pem",
+    )
     written = leave_checkpoint(tmp_path, *settings, "policy.epsilon_schedule=exponential")
     served: list[Config] = []
 
@@ -36,6 +39,7 @@ def test_it_plays_greedily_and_learns_nothing(
     assert (config.learning.processes, config.r3.mode) == (0, "off")
     assert (config.policy.epsilon_start, config.policy.epsilon_end) == (0.0, 0.0)
     assert config.run.resume
+    assert config.service.certificate is None
     assert config.state_dir != tmp_path
     assert not config.state_dir.exists()
 
