@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from rtagent.logs.event_levels import level_name, level_of
 
-KINDS = ("failed", "died", "started", "anything")
-LOST_REPLAY = ("replay_failed", "replay_damaged", "replay")
 
-
-def test_levels() -> None:
-    levels = [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO]
-    assert [level_of(kind) for kind in KINDS] == levels
-    assert [level_name(kind) for kind in KINDS] == ["error", "warning", "info", "info"]
-
-
-def test_a_lost_replay_is_an_error_and_a_damaged_one_a_warning() -> None:
-    assert [level_name(kind) for kind in LOST_REPLAY] == ["error", "warning", "info"]
-
-
-def test_that_the_replay_is_halved_is_a_warning() -> None:
-    assert level_name("memory_pressure") == "warning"
-
-
-def test_that_nothing_is_learned_is_a_warning() -> None:
-    assert level_name("cluster_unreached") == "warning"
+@pytest.mark.parametrize(("kind", "level"), [
+    ("failed", "error"), ("died", "warning"), ("started", "info"), ("anything", "info"),
+    # A replay that is lost, one that is damaged, and one that is saved.
+    ("replay_failed", "error"), ("replay_damaged", "warning"), ("replay", "info"),
+    # The replay is halved; nothing is learned.
+    ("memory_pressure", "warning"), ("cluster_unreached", "warning"),
+])
+def test_levels(kind: str, level: str) -> None:
+    assert level_name(kind) == level
+    assert level_of(kind) == getattr(logging, level.upper())
