@@ -52,15 +52,6 @@ def bytes_in(path: Path) -> int:
     return 0
 
 
-def newest_first(folder: Path) -> list[Path]:
-    """Files and folders by the time of their last change; none if the folder is missing."""
-    found = []
-    for path in folder.glob("*"):
-        with suppress(FileNotFoundError):
-            found.append((path.lstat().st_mtime_ns, path))
-    return [path for _, path in sorted(found, reverse=True)]
-
-
 def run_folders(folder: Path) -> list[Path]:
     """The folders of runs, newest first.
 
@@ -70,11 +61,12 @@ def run_folders(folder: Path) -> list[Path]:
     Args:
         folder: `runs` of a state directory.
     """
-    runs = [
-        path for path in newest_first(folder)
-        if _RUN.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
-    ]
-    return sorted(runs, key=run_number, reverse=True)
+    runs = []
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            if _RUN.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                runs.append((run_number(path), path.lstat().st_mtime_ns, path))
+    return [path for *_, path in sorted(runs, reverse=True)]
 
 
 def next_number(folder: Path) -> int:

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.files.pruning import (
-    RUN_RECORD,
-    bytes_in,
-    newest_first,
-    next_number,
-    prune,
-    run_folders,
-)
+from rtagent.files.pruning import RUN_RECORD, bytes_in, next_number, prune, run_folders
 
 
 def make_runs(folder: Path, count: int, size: int = 1000) -> list[Path]:
@@ -51,13 +44,14 @@ def test_the_order_of_runs_is_that_of_their_numbers_whatever_the_clock_says(
     older, numbered = make_runs(tmp_path, 2), []
     (older[0] / RUN_RECORD).write_text('{"number": "many"}')
     os.utime(older[0], (100, 100))
+    os.utime(older[1], (200, 200))
     for number, time in ((8, 50), (9, 20), (10, 30)):
         path = tmp_path / f"{0xf0 - number:08x}"
         path.mkdir()
         (path / RUN_RECORD).write_text(f'{{"number": {number}}}')
         os.utime(path, (time, time))
         numbered.insert(0, path)
-    assert run_folders(tmp_path) == [*numbered, *older]
+    assert run_folders(tmp_path) == [*numbered, *reversed(older)]
     assert next_number(tmp_path) == 11
 
 
@@ -87,10 +81,8 @@ def test_what_vanishes_or_cannot_be_removed_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [tmp_path / name for name in ("c", "b", "a")]
-    for number, path in enumerate(reversed(files)):
+    for path in files:
         path.write_bytes(b"1234")
-        os.utime(path, (number, number))
-    assert newest_first(tmp_path) == files
     unlink = Path.unlink
 
     def refuse(path: Path, missing_ok: bool = False) -> None:
@@ -100,5 +92,5 @@ def test_what_vanishes_or_cannot_be_removed_is_passed_over(
 
     monkeypatch.setattr(Path, "unlink", refuse)
     assert prune([*files, tmp_path / "gone"], 1, 100) == [files[2], tmp_path / "gone"]
-    assert newest_first(tmp_path) == files[:2]
+    assert set(tmp_path.iterdir()) == set(files[:2])
     assert bytes_in(tmp_path / "gone") == 0
