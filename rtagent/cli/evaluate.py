@@ -38,7 +38,6 @@ from rtagent.cli.stop_signal import StopSignal, catch_stop_signals
 from rtagent.cli.train import wait_ready
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
@@ -216,12 +215,12 @@ def follow_ledger(
 @contextlib.contextmanager
 def live_run(config: Config, saved: Checkpoint, stop: StopSignal) -> Iterator[Runtime]:
     """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
-    with state_dir_with(saved) as folder:
-        values = playing(config).model_dump()
-        values["run"]["state_dir"] = folder
-        with Runtime(parse_config(values)) as runtime:
-            wait_ready(runtime, MonotonicClock(), stop)
-            yield runtime
+    with (
+        state_dir_with(saved) as folder,
+        Runtime(playing(config, run={"state_dir": folder})) as runtime,
+    ):
+        wait_ready(runtime, MonotonicClock(), stop)
+        yield runtime
 
 
 @contextlib.contextmanager

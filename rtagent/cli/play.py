@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate import state_dir_with
 from rtagent.cli.options import check_between
 from rtagent.cli.serve import add_log_options, serve
-from rtagent.config_sources import parse_config
 from rtagent.evaluation.trained_policy import playing
 
 
@@ -27,12 +25,11 @@ def run(args: argparse.Namespace) -> int:
     """
     check_between("port", args.port, 0, 65_535)
     _, saved, config = checkpoint_of(args)
+    service = {
+        "host": "127.0.0.1", "port": args.port, "insecure": False,
+        # That of the run may be on another machine, and nobody else gets here.
+        "certificate": None, "private_key": None,
+    }
     with state_dir_with(saved) as folder:
-        values = playing(config).model_dump()
-        values["run"]["state_dir"] = Path(folder)
-        # The certificate of the run may be on another machine, and nobody else gets here.
-        values["service"] |= {
-            "host": "127.0.0.1", "port": args.port, "insecure": False,
-            "certificate": None, "private_key": None,
-        }
-        return serve(parse_config(values), quiet=args.quiet, log_format=args.log_format)
+        own = playing(config, run={"state_dir": folder}, service=service)
+        return serve(own, quiet=args.quiet, log_format=args.log_format)

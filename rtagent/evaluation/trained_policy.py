@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -123,14 +123,14 @@ def _called(config: Config) -> dict[str, str]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def playing(config: Config) -> Config:
-    """The same run, which plays greedily and learns nothing.
+def playing(config: Config, **more: Mapping[str, Any]) -> Config:
+    """The same run, which plays greedily and learns nothing; `more` are settings by section.
 
     Raises:
         UserError: other settings of the run do not go with these.
     """
     values = config.model_dump()
-    for section, settings in GREEDY.items():
+    for section, settings in (*GREEDY.items(), *more.items()):
         values[section] |= settings
     return parse_config(values)
 
