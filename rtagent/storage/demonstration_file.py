@@ -161,6 +161,12 @@ class DemonstrationWriter:
         self._rest.append((np.array(action), reward, flags, episode))
         self._bytes += frame.nbytes + 4 * np.size(action) + _ROW_BYTES
 
+    def truncate(self) -> None:
+        """Mark the last tick as truncated, unless its episode is over."""
+        if self._rest:
+            action, reward, flags, episode = self._rest[-1]
+            self._rest[-1] = action, reward, flags or TRUNCATED, episode
+
     def demonstration(self) -> Demonstration:
         """The ticks gathered so far; raises a UserError if they are no demonstration."""
         if not self._rest:
