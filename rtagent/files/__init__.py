@@ -1,4 +1,1 @@
-"""Reading and writing files safely: whole or not at all, regular files alone, TOML.
-
-Imports nothing of rtagent but `rtagent.errors`.
-"""
+"""Reading and writing files safely: whole or not at all, regular files alone, TOML."""

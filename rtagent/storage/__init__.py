@@ -1,4 +1,1 @@
-"""What outlives a run: checkpoints, the replay on disk, demonstrations.
-
-May import `memory`, `telemetry`, `processes`, `files`; never torch.
-"""
+"""What outlives a run: checkpoints, the replay on disk, demonstrations; without torch."""
