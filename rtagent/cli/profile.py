@@ -16,7 +16,7 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import plain_table, report, stdout
-from rtagent.config import Config
+from rtagent.config import MOST_BATCH, Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     sizes = args.sizes or [config.learning.batch_size]
     for size in sizes:
-        check_between("batch-size", size, 1, 65_536)
+        check_between("batch-size", size, 1, MOST_BATCH)
     profiles = [profile_of(config, size, args.seconds, again=args.again) for size in sizes]
     report(args, [to_json(each) for each in profiles], lambda _: _print(profiles))
     return 0
