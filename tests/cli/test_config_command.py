@@ -12,7 +12,7 @@ from rich.console import Console
 from rtagent.cli import config as config_command
 from rtagent.cli.config import keys
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import all_keys, load_config
 from tests.cli.conftest import Refused, Run
 
 
@@ -55,10 +55,6 @@ def test_the_schema_describes_every_key(run: Run) -> None:
 @pytest.mark.parametrize("option", ["--set", "--config"])
 def test_the_schema_is_that_of_every_configuration(refused: Refused, option: str) -> None:
     assert "of `show` alone" in refused("config", "schema", option, "learning.rollout=64")
-
-
-def all_keys() -> list[str]:
-    return [f"{section}.{key}" for section, table in Config().model_dump().items() for key in table]
 
 
 def test_the_schema_is_a_table_of_every_key(run: Run) -> None:
