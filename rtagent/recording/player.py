@@ -63,6 +63,8 @@ class Player:
         self.cartridge = self._adapter.cartridge
         self.buttons = Buttons(self.action_meanings, self._adapter.noop_action)
         self.rate_hz = self._adapter.rate_hz
+        inner = env.unwrapped
+        self._game = inner if isinstance(inner, Game) else None
         self.tape: Tape | None = None
         self._seed: int | None = seed
         self.restart()
@@ -75,7 +77,7 @@ class Player:
     @property
     def has_states(self) -> bool:
         """Whether the environment's state can be saved."""
-        return isinstance(self._env.unwrapped, Game)
+        return self._game is not None
 
     def restart(self) -> None:
         """Begin a new episode.
@@ -89,10 +91,9 @@ class Player:
         self.ticks, self.total, self.last_reward, self.ended = 0, 0.0, 0.0, ""
         if self.tape is None:
             return
-        game = self._env.unwrapped
-        if isinstance(game, Game):
+        if self._game is not None:
             try:
-                game.check_begun()
+                self._game.check_begun()
             except UserError:
                 self.tape = None
                 raise
@@ -134,18 +135,14 @@ class Player:
         return np.broadcast_to(colours[..., :3], (*colours.shape[:2], 3))
 
     def save_state(self, path: Path) -> None:
-        """Write the game's state, for `env.kwargs.start`.
+        """Write the game's state, for `env.kwargs.start`; only where there are states.
 
         Raises:
-            UserError: it cannot be written, or the environment has no states.
+            UserError: it cannot be written.
         """
-        game = self._env.unwrapped
-        if not isinstance(game, Game):
-            raise UserError(
-                f"{self.environment} has no states to save; there are in {', '.join(GAMES)}"
-            )
+        assert self._game is not None
         try:
-            game.save_state(path)
+            self._game.save_state(path)
         except OSError as error:
             raise UserError(f"cannot write the state {path}: {error.strerror or error}") from None
 
