@@ -114,7 +114,7 @@ class Player:
         self.ended = ""
         if step.terminated or step.truncated:
             kind = "terminated" if step.terminated else "truncated"
-            self.ended = str(self.values.get("ended_by", kind))
+            self.ended = str(self.values.get("ended_by") or kind)
         if self.tape is not None:
             flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
             self.tape.add(step.frame, action, step.reward, flags)

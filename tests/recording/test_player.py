@@ -172,6 +172,7 @@ class Pad(gym.Env[Any, Any]):
         shape: of the picture that it renders, in which each number is 9. If None, it renders none.
         seen: shape of its observations.
         broken: whether its step fails.
+        ended_by: how an episode ends, in its words. If None, it has none.
     """
 
     action_space = gym.spaces.Discrete(2)
@@ -180,10 +181,10 @@ class Pad(gym.Env[Any, Any]):
 
     def __init__(
         self, shape: tuple[int, ...] | None = None, seen: tuple[int, ...] = (4,),
-        broken: bool = False, render_mode: str = "",
+        broken: bool = False, render_mode: str = "", ended_by: str | None = None,
     ) -> None:
         self.picture = None if shape is None else np.full(shape, 9, np.uint8)
-        self.broken = broken
+        self.broken, self.ended_by = broken, ended_by
         kind = (0, 255, seen, np.uint8) if len(seen) > 1 else (-1.0, 1.0, seen, np.float32)
         self.observation_space = gym.spaces.Box(*kind)
 
@@ -196,7 +197,8 @@ class Pad(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         if self.broken:
             raise RuntimeError("no power")
-        return self.observation_space.low, 1.0, True, False, None
+        info = None if self.ended_by is None else {"ended_by": self.ended_by}
+        return self.observation_space.low, 1.0, True, False, info
 
     def render(self) -> Any:
         return self.picture
@@ -238,6 +240,13 @@ def test_a_user_may_tell_and_show_nothing() -> None:
             player.screen()
 
 
+def test_an_end_without_a_name_is_an_end(tmp_path: Path) -> None:
+    # The demonstration went on after it, and could not be written.
+    with pad(ended_by="") as player:
+        taken = recorded(player, tmp_path / "a.demo", (2, 1))
+    assert taken.flags.tolist() == [0, TERMINATED, 0, TERMINATED]
+
+
 class WordlessPad(Pad):
     def get_action_meanings(self) -> list[str]:
         raise RuntimeError("not yet")
@@ -267,7 +276,7 @@ class BarePad(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(0, 255, (84, 84, 1), np.uint8)
     action_space, metadata = Pad.action_space, Pad.metadata
     get_action_meanings, reset, step = Pad.get_action_meanings, Pad.reset, Pad.step
-    broken = False
+    broken, ended_by = False, None
 
 
 @pytest.mark.parametrize("name", [
