@@ -190,9 +190,7 @@ class Recorder:
 
     def _seconds(self, episode: Any) -> float:
         """Seconds from the first tick of the run to the end of an episode."""
-        record = self._world.metrics.environment
-        before = (record.anchor_tick - self._world.first_tick) / self._world.blueprint.rate_hz
-        first_ns = record.anchor_ns - record.slipped_ns - before * NANO
+        first_ns = self._world.metrics.environment.first_due_ns
         return (self._ns_of(int(episode["end_tick"])) - first_ns) / NANO
 
     def _wall_time_of(self, ns: float) -> float:

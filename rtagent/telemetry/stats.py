@@ -115,11 +115,9 @@ class StatsReader:
             rate = int(rows["tick"][-1] - rows["tick"][0]) / span if span > 0 else None
         if len(rows):
             drift_ms = (record.slipped_ns + int(rows["lateness_ns"][-1])) / 1e6
-        started = record.anchor_ns - record.slipped_ns
-        before = record.anchor_tick - self._world.first_tick
-        first = started - round(before * NANO / target)
+        uptime_s = now - record.first_due_ns / NANO if ticks else None
         return acting.Clock(
-            window_s=window_s, uptime_s=now - first / NANO if ticks else None, ticks=ticks,
+            window_s=window_s, uptime_s=uptime_s, ticks=ticks,
             rate_hz=rate, target_rate_hz=target, drift_ms=drift_ms, slips=record.slips,
             realtime=bool(record.realtime),
             lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),

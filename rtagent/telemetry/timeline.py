@@ -63,9 +63,7 @@ def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
     """When the daemon started; until the status says so, when the world's clock started."""
     if "started_s" in status:
         return round(float(status["started_s"]) * NANO)
-    record = world.metrics.environment
-    anchor_ns = record.anchor_ns
-    return anchor_ns - record.slipped_ns if anchor_ns else round(now * NANO)
+    return world.metrics.environment.first_due_ns or round(now * NANO)
 
 
 def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, list[Any]]:

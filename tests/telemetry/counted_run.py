@@ -60,7 +60,8 @@ class Run:
         ))
 
     def begin(self) -> None:
-        self.metrics.environment.anchor_ns = START_NS
+        record = self.metrics.environment
+        record.first_due_ns = record.anchor_ns = START_NS
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,

@@ -40,7 +40,7 @@ class Run:
         self.world.control.write(DesiredState(config))
         self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
         record = self.world.metrics.environment
-        record.anchor_ns = int(100e9)
+        record.first_due_ns = record.anchor_ns = int(100e9)
         self.world.ledger.begin(10_000, 10_001)
         self.folder = folder
         self.clock = VirtualClock(100.0)
@@ -96,7 +96,8 @@ def test_every_finished_episode_is_written_once(run: Run) -> None:
 
 
 def test_seconds_count_what_the_clock_slipped(run: Run) -> None:
-    run.world.metrics.environment.slipped_ns = int(4e9)
+    # By 4 s, since the first tick was due.
+    run.world.metrics.environment.first_due_ns = int(96e9)
     run.episode(60, 0.0)
     run.recorder.record()
     assert float(run.table[0]["seconds"]) == pytest.approx(5.0)

@@ -56,17 +56,19 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
     run.tick(0)
     record = run.metrics.environment
     record.slips, record.slipped_ns = 2, 300_000_000
-    record.anchor_ns += 300_000_000
     run.tick(1, late_ns=2000, slipped_ns=300_000_000)
-    clock = run.figures().clock
-    assert clock["slips"] == 2
-    assert clock["uptime_s"] == pytest.approx(0.320002)
-    assert clock["drift_ms"] == pytest.approx(300.002)
+    # The anchor is a word of its own, which follows a moment later.
+    for anchor_ns in (START_NS, START_NS + 300_000_000):
+        record.anchor_ns = anchor_ns
+        clock = run.figures().clock
+        assert clock["slips"] == 2
+        assert clock["uptime_s"] == pytest.approx(0.320002)
+        assert clock["drift_ms"] == pytest.approx(300.002)
 
 
-@pytest.mark.parametrize("first_tick", [0, 50])
-def test_uptime_survives_a_restart_of_the_environment(run: Run, first_tick: int) -> None:
-    run.world.first_tick = first_tick
+def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
+    run.world.first_tick = first_tick = 50
+    run.begin()
     record = run.metrics.environment
     # The run's tick 100 runs 5 s later than the first clock had it.
     record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, first_tick + 100
