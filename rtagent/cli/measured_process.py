@@ -50,7 +50,7 @@ def in_measured_process(
     with progress_bar() as progress, own_stdout(), launch.ForkServer() as fork_server:
         task = progress.add_task(title, total=1.0)
         ours, theirs = multiprocess.Pipe()
-        process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")
+        process = fork_server.spawn(_run, config, body, argument, theirs)
         theirs.close()
         try:
             while True:

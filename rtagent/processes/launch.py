@@ -89,15 +89,13 @@ class Process:
     """A child of the fork server, as its owner sees it.
 
     Args:
-        name: for messages.
         answers: descriptor of our end of the pipe that the fork server answers through.
 
     Attributes:
         failure: why it could not be started, or that it ended with the fork server; else None.
     """
 
-    def __init__(self, name: str, answers: int) -> None:
-        self.name = name
+    def __init__(self, answers: int) -> None:
         self.failure: str | None = None
         self._answers = answers
         self._pid: int | None = None
@@ -227,7 +225,7 @@ class ForkServer:
         """Pid of the process that forks the children."""
         return self._process.pid
 
-    def spawn(self, target: Callable[..., None], *args: Any, name: str) -> Process:
+    def spawn(self, target: Callable[..., None], *args: Any) -> Process:
         """Start a child process: a function at module level, with picklable arguments.
 
         Raises:
@@ -254,7 +252,7 @@ class ForkServer:
                 os.close(pipe)
         finally:
             os.close(body)
-        return Process(name, answers)
+        return Process(answers)
 
     def tend(self) -> None:
         """Wake the fork server if it was stopped; start another if it has died.

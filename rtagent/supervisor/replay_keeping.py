@@ -147,9 +147,7 @@ class ReplayKeeping:
         try:
             self._pipe, theirs = open_pipe()
             try:
-                self._process = self._fork_server.spawn(
-                    body, handles, place, theirs, *further, name="saver"
-                )
+                self._process = self._fork_server.spawn(body, handles, place, theirs, *further)
             finally:
                 theirs.close()
         except OSError as error:

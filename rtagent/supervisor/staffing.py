@@ -64,10 +64,10 @@ def starter_of(
 
     def starter(role: str, index: int) -> Starter:
         if role == "service":
-            return partial(fork_server.spawn, service, handles, name=role)
+            return partial(fork_server.spawn, service, handles)
         assignment = Assignment(
             role, index, entry(role, handles.config), handles, checkpoint_dir, resume, run_dir
         )
-        return partial(fork_server.spawn, run_worker, assignment, name=f"{role}-{index}")
+        return partial(fork_server.spawn, run_worker, assignment)
 
     return starter

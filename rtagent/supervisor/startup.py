@@ -113,9 +113,7 @@ def _ask(
             opened.callback(ours.close)
             with closing(theirs):
                 file = opened.enter_context(open(os.memfd_create("rtagent-answer"), "rb"))
-                process = fork_server.spawn(
-                    _answer, body, args, failed, _ToFill(file), theirs, name=name
-                )
+                process = fork_server.spawn(_answer, body, args, failed, _ToFill(file), theirs)
         except OSError as error:
             raise UserError(f"no process can be started: {error.strerror}; {LIMITS}") from None
         message: Any = "doing", f"the process {name}"

@@ -212,7 +212,7 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
 
     def ask(body: Callable[[Connection], None]) -> Any:
         ours, theirs = multiprocess.Pipe()
-        process = fork_server.spawn(body, theirs, name="peaks")
+        process = fork_server.spawn(body, theirs)
         theirs.close()
         assert ours.poll(180.0)
         answer = ours.recv()

@@ -88,7 +88,7 @@ def ended(process: Process) -> int | None:
 def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
     """A child, and our end of its pipe once it lives."""
     ours, theirs = multiprocess.Pipe()
-    process = server.spawn(sleep, theirs, name="sleeper")
+    process = server.spawn(sleep, theirs)
     theirs.close()
     assert ours.poll(LIMIT_S)
     assert ours.recv() == process.pid
@@ -115,9 +115,9 @@ def test_who_is_killed_leaves_idle_priority_first(
 
 @pytest.mark.process
 def test_life_and_end_of_a_child(server: ForkServer) -> None:
-    assert ended(server.spawn(leave, None, name="good")) == 0
-    assert ended(server.spawn(leave, 3, name="bad")) == 3
-    assert ended(server.spawn(fail, name="worse")) == 1
+    assert ended(server.spawn(leave, None)) == 0
+    assert ended(server.spawn(leave, 3)) == 3
+    assert ended(server.spawn(fail)) == 1
     process, pipe = start_sleeper(server)
     assert process.is_alive()
     process.kill()
@@ -134,7 +134,7 @@ def test_what_a_process_has_started_is_killed_with_it_where_that_is_wanted(
 ) -> None:
     """A simulator that hangs kept its port, its memory and its GPU from the next one."""
     ours, theirs = multiprocess.Pipe()
-    process = server.spawn(start_simulator, theirs, name="world")
+    process = server.spawn(start_simulator, theirs)
     assert ours.poll(LIMIT_S)
     started = ours.recv()
     try:
@@ -151,7 +151,7 @@ def test_what_a_process_has_started_is_killed_with_it_where_that_is_wanted(
 
 def test_a_dead_process_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, pipe = os.pipe()
-    process, sent = Process("gone", answers), []
+    process, sent = Process(answers), []
 
     def gone(pid: int, number: int) -> None:
         sent.append((pid, number))
@@ -171,7 +171,7 @@ def test_a_process_that_begins_while_it_is_given_up_is_killed(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, pipe = socket.socketpair()
-    process, sent = Process("late", answers.detach()), []
+    process, sent = Process(answers.detach()), []
 
     def look(self: Process) -> bool:
         alive = self.exitcode is None
@@ -188,7 +188,7 @@ def test_a_process_that_begins_while_it_is_given_up_is_killed(
 
 def test_an_owner_that_has_not_read_an_answer_may_close_the_pipe() -> None:
     answers, pipe = socket.socketpair()
-    process = Process("hangs", answers.detach())
+    process = Process(answers.detach())
     assert server_side._answer(pipe.fileno(), 4711)
     process.close()
     assert not server_side._answer(pipe.fileno(), 0)
@@ -216,7 +216,7 @@ def test_each_child_costs_two_descriptors_and_no_file(
 def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answers, pipe = os.pipe()
-    process = Process("refused", answers)
+    process = Process(answers)
 
     def fork() -> int:
         raise OSError(number, os.strerror(number))
@@ -241,15 +241,15 @@ def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: in
 
 @pytest.mark.process
 def test_a_fork_server_without_descriptors_goes_on(server: ForkServer) -> None:
-    ended(server.spawn(leave, 0, name="first"))
+    ended(server.spawn(leave, 0))
     limit = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     for most in range(3, 12):
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (most, limit[1]))
-        process = server.spawn(leave, 0, name="unlucky")
+        process = server.spawn(leave, 0)
         assert ended(process) in (0, 1, REFUSED)
         process.close()
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limit)
-    assert ended(server.spawn(leave, 0, name="lucky")) == 0
+    assert ended(server.spawn(leave, 0)) == 0
 
 
 @pytest.mark.process
@@ -261,7 +261,7 @@ def test_an_owner_without_descriptors_gets_an_error_and_leaks_none(server: ForkS
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, limit[1]))
         try:
             refused = None
-            process = server.spawn(leave, 0, name="unlucky")
+            process = server.spawn(leave, 0)
         except OSError as error:
             refused = error.errno
         finally:
@@ -272,7 +272,7 @@ def test_an_owner_without_descriptors_gets_an_error_and_leaks_none(server: ForkS
         else:
             assert refused == errno.EMFILE
         assert open_descriptors().items() <= before.items()
-    assert ended(server.spawn(leave, 0, name="lucky")) == 0
+    assert ended(server.spawn(leave, 0)) == 0
 
 
 @pytest.mark.process
@@ -311,15 +311,15 @@ def test_a_fork_server_that_dies_at_once_is_started_less_and_less_often(
     assert 8 < len(starts) < 16
     assert starts[-1] - starts[-2] > 14.0
     with pytest.raises(OSError, match="the fork server has ended"):
-        server.spawn(leave, 0, name="child")
+        server.spawn(leave, 0)
 
 
 @pytest.mark.process
 def test_a_stopped_fork_server_delays_no_caller_and_is_woken(server: ForkServer) -> None:
-    ended(server.spawn(leave, 0, name="first"))
+    ended(server.spawn(leave, 0))
     os.kill(server.pid, signal.SIGSTOP)
     start = time.monotonic()
-    process, unwanted = server.spawn(leave, 0, name="late"), server.spawn(leave, 0, name="unwanted")
+    process, unwanted = server.spawn(leave, 0), server.spawn(leave, 0)
     assert (process.pid, process.exitcode) == (None, None)
     unwanted.kill()
     assert unwanted.exitcode == -signal.SIGKILL
@@ -337,16 +337,16 @@ def test_the_fork_server_ignores_the_signals_of_a_terminal(
         with ForkServer() as server:
             time.sleep(pause_s)
             os.kill(server.pid, number)
-            assert ended(server.spawn(leave, 0, name="child")) == 0
+            assert ended(server.spawn(leave, 0)) == 0
             os.kill(server.pid, number)
-            assert ended(server.spawn(leave, 0, name="child")) == 0
+            assert ended(server.spawn(leave, 0)) == 0
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.process
 def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
     ours, theirs = multiprocess.Pipe()
-    server.spawn(tell_signals, theirs, name="child")
+    server.spawn(tell_signals, theirs)
     assert ours.poll(LIMIT_S)
     assert ours.recv() == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
 
@@ -354,7 +354,7 @@ def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
 @pytest.mark.process
 def test_shared_objects_are_frozen_for_the_collector(shared_fork_server: ForkServer) -> None:
     ours, theirs = multiprocess.Pipe()
-    shared_fork_server.spawn(tell_collector, theirs, name="child")
+    shared_fork_server.spawn(tell_collector, theirs)
     assert ours.poll(LIMIT_S)
     enabled, frozen = ours.recv()
     assert enabled
@@ -405,6 +405,6 @@ def test_children_import_from_the_path_of_the_program(
     monkeypatch.syspath_prepend(str(tmp_path))
     with ForkServer(("only_here",)) as server:
         ours, theirs = multiprocess.Pipe()
-        server.spawn(tell_modules, theirs, name="child")
+        server.spawn(tell_modules, theirs)
         assert ours.poll(LIMIT_S)
         assert "only_here" in ours.recv()

@@ -88,7 +88,7 @@ def make_world() -> Iterator[Worlds]:
 
 def start(fork_server: launch.ForkServer, body: Any, *arguments: Any) -> tuple[Any, Line]:
     ours, theirs = open_pipe()
-    process = fork_server.spawn(body, *arguments, theirs, name="saver")
+    process = fork_server.spawn(body, *arguments, theirs)
     theirs.close()
     return process, ours
 

@@ -41,7 +41,7 @@ def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReplayK
         )
 
 
-def refuse(*ignored: Any, name: str) -> None:
+def refuse(*ignored: Any) -> None:
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
@@ -104,9 +104,7 @@ class Stage:
         self.said_at_once: list[Any] = []
         self.keeping.start_save(HANDLES)
 
-    def spawn(
-        self, body: Any, handles: Any, folder: Path, pipe: Pipe, *further: Any, name: str
-    ) -> Process:
+    def spawn(self, body: Any, handles: Any, folder: Path, pipe: Pipe, *further: Any) -> Process:
         """Does what the fork server's method does."""
         self.pipe = Pipe(pipe._end.dup())
         for message in self.said_at_once:

@@ -105,7 +105,7 @@ def test_environments_and_policies_that_never_come_back_are_named(
 
 @pytest.mark.process
 def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse_spawn(*ignored: Any, name: str) -> None:
+    def refuse_spawn(*ignored: Any) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(server, "spawn", refuse_spawn)
@@ -118,10 +118,10 @@ def test_a_fork_that_is_refused_says_where_to_look(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, pipe = os.pipe()
-    refused = Process("refused", answers)
+    refused = Process(answers)
     os.write(pipe, ANSWER.pack(-errno.EAGAIN))
     os.close(pipe)
-    monkeypatch.setattr(server, "spawn", lambda *ignored, name: refused)
+    monkeypatch.setattr(server, "spawn", lambda *ignored: refused)
     with pytest.raises(UserError, match=r"^no process: Resource temporarily.*; look at `ulimit"):
         _ask(server, never, *TEXTS, hang)
 
