@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
 from rtagent.files.regular_file import open_regular
@@ -128,7 +128,7 @@ class EventLog:
                 append_whole(self._path, data)
         except OSError as error:
             with self._changed:
-                self._note_failure(_reason(error))
+                self._note_failure(reason_of(error))
             return False
         with self._changed:
             # The oldest of the batch may have been dropped while it was being written.
@@ -173,7 +173,7 @@ def read_events(
                     if len(events) >= limit:
                         return events
     except OSError as error:
-        raise UserError(f"cannot read the events in {path}: {_reason(error)}") from None
+        raise UserError(f"cannot read the events in {path}: {reason_of(error)}") from None
     return events
 
 
@@ -195,8 +195,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         if isinstance(event, dict) and event.keys() >= set(KEYS) and isinstance(event["id"], int):
             return event
     return None
-
-
-def _reason(error: OSError) -> str:
-    """The cause, without the path: reasons are shown over HTTP."""
-    return error.strerror or str(error)

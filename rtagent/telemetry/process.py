@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtagent.clock import NANO, Clock
+from rtagent.errors import reason_of
 from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
 from rtagent.memory.horizon import Decision
@@ -108,7 +109,7 @@ class Recorder:
             self._write_table()
             self._note_problem("episodes", None)
         except OSError as error:
-            self._note_problem("episodes", error.strerror or str(error))
+            self._note_problem("episodes", reason_of(error))
         points = [*self._episodes(), *self._decided(), *self._figures()]
         for sink in self.sinks:
             sink.write(points)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.config.operation import RunConfig
-from rtagent.errors import UserError, first_line
+from rtagent.errors import UserError, reason_of
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, prune
 from rtagent.telemetry.libraries import LIBRARIES
@@ -80,7 +80,7 @@ class EventFiles:
                 prune(files, sys.maxsize, self.most_bytes * (PARTS - 1) // PARTS)
             self.problem = None
         except OSError as error:
-            self.problem = error.strerror or str(error)
+            self.problem = reason_of(error)
 
     def close(self) -> None:
         """Write what is left."""
@@ -147,12 +147,12 @@ class Background:
                     self.problem = None
             except Exception as error:
                 library, self.dropped = None, self.dropped + len(points)
-                self.problem = first_line(error)
+                self.problem = reason_of(error)
         try:
             if library is not None:
                 library.close()
         except Exception as error:
-            self.problem = str(error)
+            self.problem = reason_of(error)
 
 
 Sink = EventFiles | Background
