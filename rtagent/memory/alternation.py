@@ -16,7 +16,7 @@ from rtagent.memory.records import WORD, SharedRecord
 from rtagent.memory.wakeup import Doorbell
 
 
-class Alternation(SharedRecord):
+class Alternation(SharedRecord, behind=2 * WORD):
     """Whose turn it is.
 
     Args:
@@ -32,13 +32,7 @@ class Alternation(SharedRecord):
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)
-        at = super().size()
-        self._permits, self._answers = Doorbell(buffer, at), Doorbell(buffer, at + WORD)
-
-    @classmethod
-    def size(cls) -> int:
-        """Bytes of the words and the bells."""
-        return super().size() + 2 * WORD
+        self._permits, self._answers = Doorbell(self._rest, 0), Doorbell(self._rest, WORD)
 
     def permit(self) -> int:
         """Permit one update; the number of the permission. The inference process."""

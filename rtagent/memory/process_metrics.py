@@ -99,7 +99,7 @@ class WorkerRecord(SharedRecord):
     ready: int
 
 
-class EnvironmentRecord(WorkerRecord):
+class EnvironmentRecord(WorkerRecord, behind=STEPS * WORD + EntryList.size(_EPISODE, EPISODES)):
     """What the environment process counts.
 
     A tick is counted by one store, into `agent`, `reused` or `default`: killed at any instant, the
@@ -136,14 +136,8 @@ class EnvironmentRecord(WorkerRecord):
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)
-        at = super().size()
-        self._steps_ns = np.frombuffer(buffer, "<i8", STEPS, at)
-        self.episodes = EntryList(buffer[at + STEPS * WORD :], _EPISODE, EPISODES)
-
-    @classmethod
-    def size(cls) -> int:
-        """Bytes of the record and its lists."""
-        return super().size() + STEPS * WORD + EntryList.size(_EPISODE, EPISODES)
+        self._steps_ns = np.frombuffer(self._rest, "<i8", STEPS)
+        self.episodes = EntryList(self._rest[STEPS * WORD :], _EPISODE, EPISODES)
 
     @property
     def ticks(self) -> int:
@@ -169,7 +163,7 @@ class EnvironmentRecord(WorkerRecord):
         return self._steps_ns[ticks[-STEPS:] % STEPS]
 
 
-class InferenceRecord(WorkerRecord):
+class InferenceRecord(WorkerRecord, behind=EntryList.size(_REGISTRATION, SAMPLES)):
     """What an inference process counts.
 
     Attributes:
@@ -206,12 +200,7 @@ class InferenceRecord(WorkerRecord):
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)
-        self.registrations = EntryList(buffer[super().size() :], _REGISTRATION, SAMPLES)
-
-    @classmethod
-    def size(cls) -> int:
-        """Bytes of the record and its list."""
-        return super().size() + EntryList.size(_REGISTRATION, SAMPLES)
+        self.registrations = EntryList(self._rest, _REGISTRATION, SAMPLES)
 
     def registrations_since(self, since_ns: int) -> Entries:
         """The kept registrations at `since_ns` or later."""
@@ -224,7 +213,7 @@ PLACEMENTS = ("off", "measuring", "one core", "two cores", "taken back", "failed
 one core; it uses two; it was slower than one core, and is not followed; no plan could be made."""
 
 
-class LearnerRecord(WorkerRecord):
+class LearnerRecord(WorkerRecord, behind=EntryList.size(_MARK, MARKS)):
     """What a learner counts.
 
     Attributes:
@@ -255,12 +244,7 @@ class LearnerRecord(WorkerRecord):
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)
-        self._marks = EntryList(buffer[super().size() :], _MARK, MARKS)
-
-    @classmethod
-    def size(cls) -> int:
-        """Bytes of the record and its list."""
-        return super().size() + EntryList.size(_MARK, MARKS)
+        self._marks = EntryList(self._rest, _MARK, MARKS)
 
     def add_mark(self, at_ns: int) -> None:
         """Note how many gradients have been applied by now."""

@@ -60,29 +60,33 @@ class SharedRecord:
     """A record in shared memory, of which each field is an attribute.
 
     A subclass declares its fields, `int` or `float`, behind those of its base. To get or set one is
-    one aligned 8-byte load or store, so a reader finds no half of a value.
+    one aligned 8-byte load or store, so a reader finds no half of a value. A subclass that keeps
+    lists or bells as well declares their bytes, `behind`, and finds them in `_rest`.
 
     Args:
         buffer: `size()` bytes or more, aligned to 8; writable for a process that sets attributes.
     """
 
     _names: ClassVar[tuple[str, ...]] = ()
+    _behind: ClassVar[int] = 0
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, behind: int = 0) -> None:
         declared = inspect.get_annotations(cls)
         for at, (name, kind) in enumerate(declared.items(), len(cls._names)):
             setattr(cls, name, _word(at, "_floats" if kind in _FLOATS else "_integers"))
         cls._names += tuple(declared)
+        cls._behind = behind
 
     def __init__(self, buffer: memoryview) -> None:
         # An item store of a memoryview is one 8-byte store; `struct.pack_into` would zero it first.
-        words = buffer[: len(self._names) * WORD]
-        self._integers, self._floats = words.cast("q"), words.cast("d")
+        end = len(self._names) * WORD
+        self._integers, self._floats = buffer[:end].cast("q"), buffer[:end].cast("d")
+        self._rest = buffer[end:]
 
     @classmethod
     def size(cls) -> int:
-        """Bytes of a record."""
-        return len(cls._names) * WORD
+        """Bytes of a record, with what it keeps behind its fields."""
+        return len(cls._names) * WORD + cls._behind
 
     def values(self) -> dict[str, Any]:
         """The fields as they are now."""

@@ -36,7 +36,7 @@ def lease_s(least_s: float, update_ns: int) -> float:
     return max(least_s, LEASE_UPDATES * update_ns / NANO)
 
 
-class Turns(SharedRecord):
+class Turns(SharedRecord, behind=WORD):
     """Whose turn it is, in shared words.
 
     Args:
@@ -55,13 +55,8 @@ class Turns(SharedRecord):
 
     def __init__(self, buffer: memoryview, lock: RobustLock) -> None:
         super().__init__(buffer)
-        self._bell = Doorbell(buffer, super().size())
+        self._bell = Doorbell(self._rest, 0)
         self.lock = lock
-
-    @classmethod
-    def size(cls) -> int:
-        """Bytes of the words and the bell."""
-        return super().size() + WORD
 
     def whose(self, ring: Sequence[int]) -> int:
         """The learner of a ring whose turn it is, in round-robin order."""
