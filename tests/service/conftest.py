@@ -29,6 +29,7 @@ from service.routes import openapi
 from tests.ports import free_port
 
 TOKEN = "t" * 20 + "0123456789abcdef" * 2
+WITH_TOKEN = f"Authorization: Bearer {TOKEN}"
 PORT = 8008
 BASE = f"http://127.0.0.1:{PORT}"
 
@@ -294,6 +295,14 @@ class RunningService:
             base_url=f"http://127.0.0.1:{self.port}", headers={"authorization": f"Bearer {TOKEN}"},
             timeout=120.0,
         )
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30.0)
+
+    def request(self, asked: str, *lines: str) -> bytes:
+        """The head of a request, which begins with a method and a path."""
+        head = (f"{asked} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", *lines)
+        return "\r\n".join(head).encode() + b"\r\n\r\n"
 
     def login_url(self) -> str:
         """What `rtagent login` would print."""

@@ -14,16 +14,13 @@ from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import GRACE_SECONDS, serve
 from tests.forked import eventually
-from tests.service.conftest import TOKEN, RunningService
+from tests.service.conftest import TOKEN, WITH_TOKEN, RunningService
 
 
 def open_stream(service: RunningService) -> socket.socket:
     """An event stream whose client does not read."""
-    sock = socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
-    sock.sendall(
-        f"GET /v1/stats/stream?hz=20 HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
-        f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
-    )
+    sock = service.connect()
+    sock.sendall(service.request("GET /v1/stats/stream?hz=20", WITH_TOKEN))
     return sock
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -80,10 +79,7 @@ def test_whoever_speaks_no_tls_gets_nothing_and_shuts_nobody_out(
     secure: RunningService, certificate: Certificate, caplog: Any
 ) -> None:
     with ExitStack() as stack:
-        strangers = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", secure.port), 5.0))
-            for _ in range(60)
-        ]
+        strangers = [stack.enter_context(secure.connect()) for _ in range(60)]
         strangers[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         with client_of(secure, certificate) as client:
             assert client.get("/v1/status").status_code == 200

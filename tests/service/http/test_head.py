@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from tests.service.conftest import TOKEN, RunningService
+from tests.service.conftest import WITH_TOKEN, RunningService
 
 
 @pytest.mark.parametrize(
@@ -50,12 +49,9 @@ def test_a_browser_is_answered_alike_by_get_and_head(stranger: TestClient) -> No
 def test_the_head_of_a_stream_comes_alone_and_leaves_the_connection_open(
     running: RunningService,
 ) -> None:
-    lines = f"Host: 127.0.0.1:{running.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", running.port), 120.0) as sock, sock.makefile(
-        "rb"
-    ) as answers:
-        for request in ("HEAD /v1/stats/stream", "HEAD /v1/stats", "GET /livez"):
-            sock.sendall(f"{request} HTTP/1.1\r\n{lines}".encode())
+    with running.connect() as sock, sock.makefile("rb") as answers:
+        for asked in ("HEAD /v1/stats/stream", "HEAD /v1/stats", "GET /livez"):
+            sock.sendall(running.request(asked, WITH_TOKEN))
             assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
             while answers.readline() != b"\r\n":
                 pass

@@ -17,7 +17,7 @@ from service.http.connections import Connections
 from service.http.listening import Listener
 from service.http.rate_limited_log import RateLimitedLog
 from tests.forked import eventually
-from tests.service.conftest import TOKEN, RunningService, Serving, closed
+from tests.service.conftest import WITH_TOKEN, RunningService, Serving, closed
 
 SILENT = 120
 
@@ -27,16 +27,6 @@ def small(serving: Serving, backend: Any) -> Iterator[RunningService]:
     """A service that takes few connections and has little patience."""
     with serving(backend, most_connections=24, most_per_address=24, patience_s=1.0) as service:
         yield service
-
-
-def connect(service: RunningService) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
-
-
-def head(service: RunningService, path: str, *more: str) -> bytes:
-    lines = (f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{service.port}",
-             f"Authorization: Bearer {TOKEN}", *more)
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
 class Bench:
@@ -100,10 +90,10 @@ def test_silent_connections_are_closed_with_the_listener() -> None:
 
 def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) -> None:
     with ExitStack() as stack:
-        stream = stack.enter_context(connect(small))
-        stream.sendall(head(small, "/v1/stats/stream?hz=20"))
+        stream = stack.enter_context(small.connect())
+        stream.sendall(small.request("GET /v1/stats/stream?hz=20", WITH_TOKEN))
         assert stream.recv(1024).startswith(b"HTTP/1.1 200")
-        silent = [stack.enter_context(connect(small)) for _ in range(SILENT)]
+        silent = [stack.enter_context(small.connect()) for _ in range(SILENT)]
         with small.client() as client:
             assert client.get("/v1/status").status_code == 200
         assert sum(map(closed, silent)) >= SILENT - 24 - 1
@@ -114,12 +104,12 @@ def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) 
 
 
 def test_a_head_that_is_never_whole_ends_the_connection(small: RunningService) -> None:
-    answered = head(small, "/livez")
+    answered = small.request("GET /livez", WITH_TOKEN)
     with ExitStack() as stack:
         slow = []
         begun = (b"", b"GET / HT", b"GET /livez HTTP/1.1\r\nHost: x\r\n", answered + b"GET /li")
         for sent in begun:
-            slow.append(stack.enter_context(connect(small)))
+            slow.append(stack.enter_context(small.connect()))
             slow[-1].sendall(sent)
         assert slow[-1].recv(1024).startswith(b"HTTP/1.1 200")
         for sock in slow:
@@ -128,8 +118,8 @@ def test_a_head_that_is_never_whole_ends_the_connection(small: RunningService) -
 
 def test_a_body_that_never_ends_is_answered(small: RunningService) -> None:
     # /livez needs no token, so anybody could keep a connection open this way.
-    with connect(small) as slow:
-        slow.sendall(head(small, "/livez", "Content-Length: 100") + b"{")
+    with small.connect() as slow:
+        slow.sendall(small.request("GET /livez", WITH_TOKEN, "Content-Length: 100") + b"{")
         slow.settimeout(30.0)
         assert b" 408 " in slow.recv(4096).splitlines()[0]
         assert eventually(lambda: closed(slow))
@@ -148,8 +138,8 @@ def test_a_lack_of_descriptors_is_logged_once_and_over_when_it_is_over(
         return accept(sock)
 
     monkeypatch.setattr(socket.socket, "accept", fails)
-    with caplog.at_level(logging.WARNING), connect(small) as waiting:
-        waiting.sendall(head(small, "/livez"))
+    with caplog.at_level(logging.WARNING), small.connect() as waiting:
+        waiting.sendall(small.request("GET /livez", WITH_TOKEN))
         assert eventually(lambda: len(refused) >= 3)
         lacking[0] = False
         assert waiting.recv(1024).startswith(b"HTTP/1.1 200")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
@@ -12,26 +11,17 @@ from tests.forked import eventually
 from tests.service.conftest import RunningService, closed
 
 CHUNK, END = b"1\r\n7\r\n", b"0\r\n\r\n"
-
-
-def connect(service: RunningService) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
-
-
-def head(service: RunningService, path: str) -> bytes:
-    lines = (f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{service.port}",
-             "Transfer-Encoding: chunked")
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest.mark.parametrize("wrong", [CHUNK * (MOST_SHORT_PIECES + 1), CHUNK + b"zz\r\n"])
 def test_a_wrong_body_ends_the_connection_before_and_after_the_answer(
     running: RunningService, wrong: bytes, caplog: Any
 ) -> None:
-    with connect(running) as at_once, connect(running) as late:
-        at_once.sendall(head(running, "/v1/status") + wrong)
+    with running.connect() as at_once, running.connect() as late:
+        at_once.sendall(running.request("GET /v1/status", CHUNKED) + wrong)
         assert b" 400 " in at_once.recv(4096).splitlines()[0]
-        late.sendall(head(running, "/v1/status"))
+        late.sendall(running.request("GET /v1/status", CHUNKED))
         assert b" 401 " in late.recv(4096).splitlines()[0]
         late.sendall(wrong)
         for sock in (at_once, late):
@@ -41,9 +31,9 @@ def test_a_wrong_body_ends_the_connection_before_and_after_the_answer(
 
 
 def test_each_request_may_have_a_body_of_short_pieces(running: RunningService) -> None:
-    with connect(running) as sock:
+    with running.connect() as sock:
         for _ in range(2):
-            sock.sendall(head(running, "/livez") + CHUNK * MOST_SHORT_PIECES + END)
+            sock.sendall(running.request("GET /livez", CHUNKED) + CHUNK * MOST_SHORT_PIECES + END)
             answer = b""
             while not answer.endswith(b"}"):
                 answer += sock.recv(4096)

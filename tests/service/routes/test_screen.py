@@ -22,7 +22,7 @@ from service.http.login import cookie_name
 from service.routes import context
 from service.routes.context import Context
 from tests.forked import eventually
-from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService, Serving
+from tests.service.conftest import PORT, TOKEN, WITH_TOKEN, FakeBackend, RunningService, Serving
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 HOST = {"host": f"127.0.0.1:{PORT}"}
@@ -203,13 +203,11 @@ def test_a_client_that_stops_reading_is_dropped(
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.connect(("127.0.0.1", service.port))
         upgrade = (
-            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
         )
-        stalled.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
-            f"Authorization: Bearer {TOKEN}\r\n{upgrade if 'screen' in path else ''}\r\n".encode()
-        )
+        lines = upgrade if "screen" in path else ()
+        stalled.sendall(service.request(f"GET {path}", WITH_TOKEN, *lines))
         assert eventually(lambda: contexts and contexts[0].places.taken == 1)
         with open_screen(service) as screen:
             # Other clients are served meanwhile.
