@@ -4,8 +4,9 @@ Why it is correct. One thread, the recorder's, gives points to the sinks and nev
 TensorBoard's files are written at once; points that a full disk refuses are kept and written later.
 W&B and MLflow are libraries that may block, for example on a network. Each is used by a thread of
 its own and by no other, behind a queue with `WAITING` places: points that find the queue full are
-counted and dropped. The thread reports a problem in one attribute, which the recorder reads; it is
-a daemon thread, and the process waits for it no longer than `CLOSE_S`. If a library crashes, the
+counted and dropped. Both threads say what is wrong in one attribute, and the newest holds;
+each counts what it drops in a number of its own, as two that add to one lose some. The thread is a
+daemon thread, and the process waits for it no longer than `CLOSE_S`. If a library crashes, the
 recorder dies with it and is restarted; the rest of the run is not affected.
 """
 
@@ -106,17 +107,21 @@ class Background:
 
     Attributes:
         name, problem: as those of `EventFiles`.
-        dropped: points that were not written.
     """
 
     def __init__(self, name: str, start: Callable[[], Library]) -> None:
         self.name = name
         self.problem: str | None = None
-        self.dropped = 0
+        self._refused = self._failed = 0
         self._start = start
         self._queue: queue.Queue[Sequence[Point] | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Points that were not written: the queue was full, or the library failed."""
+        return self._refused + self._failed
 
     def write(self, points: Sequence[Point]) -> None:
         """Take points, in order. Never waits and never raises."""
@@ -125,7 +130,7 @@ class Background:
         try:
             self._queue.put_nowait(points)
         except queue.Full:
-            self.dropped += len(points)
+            self._refused += len(points)
             self.problem = f"it takes nothing more, {self.dropped} points are left out"
 
     def close(self) -> None:
@@ -146,7 +151,7 @@ class Background:
                 if self._queue.qsize() < WAITING // 2:
                     self.problem = None
             except Exception as error:
-                library, self.dropped = None, self.dropped + len(points)
+                library, self._failed = None, self._failed + len(points)
                 self.problem = reason_of(error)
         try:
             if library is not None:

@@ -103,6 +103,25 @@ def test_a_library_that_fails_is_started_again(stub: Stub) -> None:
     assert sink.problem is None
 
 
+def test_points_that_both_threads_drop_at_once_are_all_counted(stub: Stub) -> None:
+    class Failing(list[Point]):
+        """While they are counted as failed, the queue fills and refuses some."""
+
+        def __len__(self) -> int:
+            if stub.starts and stub.fails:
+                stub.fails = False
+                for _ in range(WAITING + 1):
+                    sink.write(POINTS)
+            return super().__len__()
+
+    stub.fails = True
+    stub.free.set()
+    sink = Background("failing", stub.start)
+    sink.write(Failing(POINTS))
+    assert eventually(lambda: sink.dropped == 2 + 2)
+    sink.close()
+
+
 def test_what_a_full_disk_refused_is_written_later(tmp_path: Path) -> None:
     folder = tmp_path / "tensorboard"
     folder.write_text("a file where the folder should be")
