@@ -199,9 +199,9 @@ class StatsReader:
         recommended = None
         algorithm = desired.inference.algorithm
         if len(tau) and algorithm in LIVE:
-            deadline = status["config"]["inference"]["action_deadline_ms"]
             # An agent acts once a tick at most.
-            tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
+            deadline_ms = desired.inference.action_deadline_ms or 0.0
+            tick_ms = max(deadline_ms, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
             longest = percentiles(tau, (99.0,))[0]
             mean = min(float(tau.mean()), longest)

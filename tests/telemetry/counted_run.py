@@ -32,8 +32,7 @@ class Run:
     def __init__(self, shapes: Mapping[str, Any] | None = None, **config: Any) -> None:
         tensors = (TensorSpec("w", (PARAMETERS,)),)
         blueprint = make_blueprint(rate_hz=RATE_HZ, tensors=tensors, **(shapes or {}))
-        self.config = parse_config({"replay": {"capacity": CAPACITY}, **config})
-        memory = WorldMemory(self.config, blueprint)
+        memory = WorldMemory(parse_config({"replay": {"capacity": CAPACITY}, **config}), blueprint)
         self.world = World(memory.handles)
         weakref.finalize(self.world, memory.close)
         self.clock = VirtualClock(START_NS / NANO)
@@ -44,12 +43,12 @@ class Run:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.world, name)
 
-    def order(self, algorithm: str) -> None:
-        wanted = {"algorithm": algorithm}
+    def order(self, algorithm: str, **settings: Any) -> None:
+        wanted = {"algorithm": algorithm, **settings}
         self.control.write(make_desired(processes=2, rows=2, inference=wanted, go=True))
 
     def roles(self, *roles: dict[str, Any]) -> None:
-        self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
+        self.status.write({"roles": list(roles)})
 
     def running(self, inference: int, learner: int = 0) -> None:
         """Have so many processes of each role run."""

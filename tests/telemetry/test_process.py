@@ -38,7 +38,6 @@ class Run:
         self.memory = WorldMemory(config, make_blueprint())
         self.world = World(self.memory.handles)
         self.world.control.write(DesiredState(config))
-        self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
         record = self.world.metrics.environment
         record.first_due_ns = record.anchor_ns = int(100e9)
         self.world.ledger.begin(10_000, 10_001)

@@ -286,10 +286,9 @@ def test_no_engine_of_ours_acts_where_a_policy_server_computes() -> None:
     [("maximum-time", None, 5), ("expected-time", 41.5, 2), ("unstaggered", None, None)],
 )
 def test_recommended_processes(
-    algorithm: str, deadline_ms: float | None, processes: int | None
+    run: Run, algorithm: str, deadline_ms: float | None, processes: int | None
 ) -> None:
-    run = Run(inference={"action_deadline_ms": deadline_ms})
-    run.order(algorithm)
+    run.order(algorithm, action_deadline_ms=deadline_ms)
     # A hold-up by the machine is no reason to grow.
     for latency_s in (100.0, *[0.083] * 199):
         run.metrics.inference[0].registrations.append(
