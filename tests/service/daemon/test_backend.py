@@ -27,7 +27,7 @@ from service.daemon.commands import (
 )
 from tests.desired import with_changes
 from tests.forked import eventually
-from tests.service.shared_memory import Daemon, blueprint
+from tests.service.shared_memory import Daemon
 
 
 class Supervisor:
@@ -164,7 +164,8 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     """A daemon with grey pictures, or frames of a test's parameter: shape, whether a picture."""
     shape, screen = getattr(request, "param", ((8, 6), True))
     config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
-    daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
+    dtype = "uint8" if screen else "float32"
+    daemon = Daemon(config, frame_shape=shape, frame_dtype=dtype, screen=screen)
     yield daemon
     daemon.close()
 
@@ -204,7 +205,7 @@ def test_ready_while_the_policy_server_that_acts_answers() -> None:
         "replay": {"capacity": 2048}, "policy": {"remote": "ws://127.0.0.1:1"},
         "learning": {"processes": 0, "learning_starts": 100},
     })
-    daemon = Daemon(config, blueprint((4,), "float32", screen=False))
+    daemon = Daemon(config, frame_shape=(4,), frame_dtype="float32", screen=False)
     daemon.tick(np.zeros(4))
     daemon.world.status.write({"state": "running", "roles": []})
     assert daemon.backend.ready() == (False, "no policy server answers")
@@ -224,11 +225,11 @@ def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
 
 
 def test_settings_in_force(daemon: Daemon) -> None:
-    backend = daemon.backend
+    backend, world = daemon.backend, daemon.world
     assert backend.inference()["processes"] == 2
-    daemon.order(5, "maximum-time", injected_ms=82.0)
-    wanted = {"action_deadline_ms": 12.0, "processes": "auto"}
-    daemon.world.control.write(with_changes(daemon.world.control.desired, inference=wanted))
+    wanted = {"action_deadline_ms": 12.0, "algorithm": "maximum-time", "processes": "auto",
+              "injected_latency_ms": 82.0}
+    world.control.write(with_changes(world.control.desired, processes=5, rows=5, inference=wanted))
     settings = backend.inference()
     assert settings["processes"] == "auto", "what is wanted, not what it has led to"
     assert settings["algorithm"] == "maximum-time"
@@ -237,12 +238,12 @@ def test_settings_in_force(daemon: Daemon) -> None:
     assert settings["recommended_processes"] is None
     assert backend.config()["inference"]["processes"] == "auto"
     assert backend.config()["inference"]["injected_latency_ms"] == 82.0
-    assert backend.config()["env"] == daemon.world.config.model_dump(mode="json")["env"]
+    assert backend.config()["env"] == world.config.model_dump(mode="json")["env"]
 
 
 def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
     assert daemon.backend.stats()["clock"]["rate_hz"] is None
-    assert daemon.backend.stats()["clock"]["target_rate_hz"] == 50.0
+    assert daemon.backend.stats()["clock"]["target_rate_hz"] == 60.0
 
 
 def test_the_timeline_counts_from_the_daemon_s_start(daemon: Daemon) -> None:

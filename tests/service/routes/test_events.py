@@ -19,7 +19,7 @@ from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
 from service.routes import context
 from service.routes.context import DISK_CALLS
 from tests.service.conftest import TOKEN, FakeBackend, RunningService, Serving
-from tests.service.shared_memory import Daemon, blueprint
+from tests.service.shared_memory import Daemon
 
 RUN = "a1b2c3d4"
 
@@ -110,7 +110,7 @@ class Run:
 
     def __init__(self, state_dir: Path) -> None:
         config = parse_config({"run": {"state_dir": str(state_dir)}, "replay": {"capacity": 2048}})
-        self.daemon = Daemon(config, blueprint((8, 6), "uint8", screen=True))
+        self.daemon = Daemon(config)
         self.backend = self.daemon.backend
         self.path = state_dir / "runs" / RUN / EVENTS_FILE
 
