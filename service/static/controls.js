@@ -170,16 +170,24 @@ class SettingsForm {
     this.show();
   }
 
+  // What was edited again while it was being sent stays edited.
+  forget(changes) {
+    for (const [name, value] of changes) {
+      const now = wanted(this.controls.find((control) => control.name === name));
+      if (JSON.stringify(now) === JSON.stringify(value)) this.edited.delete(name);
+    }
+  }
+
   accepted(changes) {
     const said = changes.map(([name]) => `${name} = ${exact(at(this.settings.values, name))}`).join(", ");
-    for (const [name] of changes) this.edited.delete(name);
+    this.forget(changes);
     say(this.form, `In force: ${said}.`, "accepted");
     this.onChanged();
   }
 
   // Shows the daemon's settings instead of the changes, which may come into force or not.
   async giveUp(changes, text) {
-    for (const [name] of changes) this.edited.delete(name);
+    this.forget(changes);
     await this.reload();
     say(this.form, text);
   }

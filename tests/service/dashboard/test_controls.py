@@ -281,3 +281,20 @@ def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -
     form(page).get_by_role("button", name="Apply").click()
     expect_text(answer, r"In force: inference\.processes = 7\.")
     assert running.backend.commands == [("inference", {"processes": 7})]
+
+
+def test_what_is_edited_again_while_it_is_sent_stays_edited(
+    page: Any, running: RunningService
+) -> None:
+    """To start processes takes seconds, in which one may think of another number."""
+    processes, answer = control(page, "inference.processes"), form(page).locator("output")
+    expect_value(processes, "2")
+    running.backend.may_answer.clear()
+    processes.fill("3")
+    page.keyboard.press("Enter")
+    assert eventually(lambda: running.backend.commands)
+    processes.fill("5")
+    running.backend.may_answer.set()
+    expect_text(answer, r"^In force: inference\.processes = 3\.$")
+    expect_value(processes, "5")
+    expect_text(form(page).locator(".edited .now"), "^now 3$")
