@@ -4,10 +4,10 @@ import { $, put } from "./dom.js";
 import { prepare } from "./canvas.js";
 import { plural, shown } from "./format.js";
 import { inNextFrame } from "./frames.js";
-import { drawFrame, layout, summarise } from "./lanes.js";
+import { drawFrame, GUTTER, layout, summarise } from "./lanes.js";
 import { forgetStrip, showLanes } from "./strip.js";
 
-const POLL_MS = 250;
+export const TIMELINE_POLL_MS = 250;
 const TICK_PIXELS = 7;
 const LONGEST_MS = 2500;
 // A slow world: this many ticks, if the daemon tells so much of the past.
@@ -46,14 +46,14 @@ const daemonNow = () => performance.now() + offset;
 function adaptLag(age) {
   const lengths = data.bars.end_ms.map((end, i) => end - data.bars.start_ms[i]).sort((a, b) => a - b);
   const long = lengths[Math.floor(0.98 * lengths.length)] ?? 0;
-  const wanted = Math.min(WORST_LAG_MS, Math.max(POLL_MS, age) + MARGIN_MS + long);
+  const wanted = Math.min(WORST_LAG_MS, Math.max(TIMELINE_POLL_MS, age) + MARGIN_MS + long);
   lag = lag === null ? wanted : Math.max(wanted, lag - LAG_STEP_MS);
 }
 
 function span() {
   const wanted = Number($("#span").value);
   if (wanted) return wanted;
-  const fits = (data.tick_ms * (canvas.clientWidth - 34)) / TICK_PIXELS;
+  const fits = (data.tick_ms * (canvas.clientWidth - GUTTER)) / TICK_PIXELS;
   const most = Math.max(LONGEST_MS, Math.min(SLOW_MS, LEAST_TICKS * data.tick_ms));
   return Math.min(most, Math.max(SHORTEST_MS, fits));
 }
@@ -165,5 +165,3 @@ export function startTimeline() {
   }).observe(canvas);
   return redraw;
 }
-
-export const TIMELINE_POLL_MS = POLL_MS;
