@@ -208,7 +208,7 @@ class Witness:
                 pids.append(pid)
         self.applied.append((time.monotonic(), [each.applied for each in self._metrics.learners]))
         known = self._decisions[-1].number + 1 if self._decisions else 0
-        self._decisions += reversed(self._horizon.decisions(since=known))
+        self._decisions += self._horizon.decisions(since=known)
 
     def _look_at_registrations(self) -> None:
         for worker, record in enumerate(self._metrics.inference):

@@ -234,11 +234,11 @@ class HorizonRecord:
         self._decisions.append(decision)
 
     def decisions(self, most: int = DECISIONS, since: int = 0) -> list[Decision]:
-        """The newest decisions, newest first.
+        """The newest decisions, in their order.
 
         Args:
             most: how many at most.
             since: number of the oldest one wanted.
         """
-        found = self._decisions.newest(most)[::-1]
+        found = self._decisions.newest(most)
         return [Decision(*entry) for entry in found[found["number"] >= since].tolist()]

@@ -37,7 +37,7 @@ class DecisionEvents:
 
     def publish(self) -> None:
         """Send events for the decisions since the last call."""
-        for decision in self._record.decisions(since=self._seen)[::-1]:
+        for decision in self._record.decisions(since=self._seen):
             self._seen = decision.number + 1
             details = decision.describe()
             why = details.pop("kind")

@@ -152,7 +152,7 @@ class Recorder:
             })
 
     def _decided(self) -> Iterator[Point]:
-        for each in self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]:
+        for each in self._world.horizon.decisions(MOST_DECISIONS, self._decisions):
             self._decisions = each.number + 1
             at = each.time_ns
             yield Point(self._wall_time_of(at), self._tick_at(at), scalars_of(each))

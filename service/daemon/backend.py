@@ -96,14 +96,12 @@ class Backend:
 
     def deadlines(self) -> dict[str, Any]:
         """The settings in force, the progress of the horizon, and the controller's decisions."""
-        figures = self.stats()
+        figures, decisions = self.stats(), self._world.horizon.decisions(DECISIONS_SHOWN)
         return {
             **self._live("r3"),
             **{name: figures["r3"][name] for name in PROGRESS},
             "batch_size": figures["learning"]["batch_size"],
-            "decisions": [
-                each.describe() for each in self._world.horizon.decisions(DECISIONS_SHOWN)
-            ],
+            "decisions": [each.describe() for each in decisions[::-1]],
         }
 
     def checkpoints(self) -> list[dict[str, Any]]:

@@ -77,19 +77,19 @@ def test_a_writer_killed_in_the_middle_of_a_decision_leaves_no_half_decision(
         assert len(decisions) >= DECISIONS - 1
         assert all(uniform(each) for each in decisions)
         numbers = [each.number for each in decisions]
-        assert numbers == sorted(numbers, reverse=True)
+        assert numbers == sorted(numbers)
 
 
-def test_decisions_newest_first_and_only_those_that_are_left(memory: memoryview) -> None:
+def test_decisions_come_in_their_order_and_only_those_that_are_left(memory: memoryview) -> None:
     record = HorizonRecord(memory)
     for number in range(DECISIONS + 100):
         record.add(Decision(after=number))
     decisions = record.decisions()
-    assert [each.after for each in decisions[:3]] == [1123, 1122, 1121]
+    assert [each.after for each in decisions[-3:]] == [1121, 1122, 1123]
     # The writer may be at work on the oldest slot.
     assert len(decisions) == DECISIONS - 1
-    assert [each.number for each in record.decisions(most=2)] == [1123, 1122]
-    assert [each.number for each in record.decisions(since=1120)] == [1123, 1122, 1121, 1120]
+    assert [each.number for each in record.decisions(most=2)] == [1122, 1123]
+    assert [each.number for each in record.decisions(since=1120)] == [1120, 1121, 1122, 1123]
     assert record.decisions(since=record.count) == []
 
 

@@ -98,8 +98,8 @@ class Life:
         return self.keeper.batch_size(self.desired)
 
     def decisions(self, *kinds: str) -> list[Decision]:
-        """The decisions of these kinds, oldest first."""
-        return [each for each in self.record.decisions()[::-1] if KINDS[each.kind] in kinds]
+        """The decisions of these kinds."""
+        return [each for each in self.record.decisions() if KINDS[each.kind] in kinds]
 
 
 def begun(mode: str = "step", **r3: Any) -> Life:
