@@ -32,7 +32,6 @@ TRUNCATED = 2
 Rows = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
-
 COLUMNS = [
     ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
     ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
@@ -243,4 +242,3 @@ def _places(dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
     name = next(each for each in ("state", "pending", "action") if each in dtype.fields)
     last, last_at = dtype.fields[name][:2]
     return dtype.itemsize, crc, at, last_at + last.itemsize
-

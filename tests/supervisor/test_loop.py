@@ -73,6 +73,7 @@ class Played:
         state.checkpoints.updates = saved
         self.inbox.stop_requested = True
 
+
 def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     """A signal to the whole group may end a process before the step that tells it to leave."""
     played = Played()

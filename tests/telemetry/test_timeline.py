@@ -140,7 +140,7 @@ def test_before_the_first_tick_there_is_nothing(run: Run) -> None:
     assert found["ticks"]["tick"] == found["bars"]["tick"] == found["workers"] == []
 
 
-def test_without_a_start_the_clock_counts_from_its_anchor(run: Run) -> None:
+def test_without_a_start_the_time_counts_from_the_first_tick(run: Run) -> None:
     run.tick(0)
     run.tick(1)
     found = read_timeline(run, {}, 3.0, run.clock.now())  # type: ignore[arg-type]
