@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections import defaultdict
+import os
 from pathlib import Path
 
 from rtagent.clock import Clock
-from rtagent.processes.kernel_state import fields_of
+from rtagent.processes.kernel_state import descendants, fields_of
 
 SETTLE_S = 1.0
 """How long processes and threads may take to end after `close()`."""
@@ -33,25 +33,10 @@ def leftovers(
 def held() -> dict[str, int]:
     """What this process holds now."""
     own = Path("/proc/self")
+    states = [fields_of(Path(f"/proc/{pid}/stat"))[:1] for pid in descendants(os.getpid())]
     return {
-        "processes": len(_descendants(own.resolve().name)),
+        # One that has ended may still wait for its parent.
+        "processes": sum(state not in ([], ["Z"]) for state in states),
         "threads": len(list((own / "task").iterdir())),
         "descriptors": len(list((own / "fd").iterdir())),
     }
-
-
-def _descendants(pid: str) -> list[str]:
-    """The processes below one, without those that have ended and wait for their parent."""
-    children = defaultdict(list)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            state, parent, *_ = fields_of(entry / "stat") or ("Z", "")
-            if state != "Z":
-                children[parent].append(entry.name)
-    found: list[str] = []
-    search = [pid]
-    while search:
-        below = children[search.pop()]
-        found += below
-        search += below
-    return found
