@@ -29,6 +29,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def typed_line(error: BaseException) -> str:
+    """The type of an error, and the first line of what it says if it says anything."""
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"
+
+
 def reason_of(error: BaseException) -> str:
     """What the system says of an error, without number and file; of any other its first line."""
     return str(getattr(error, "strerror", None) or first_line(error))

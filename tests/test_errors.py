@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.config import Config
-from rtagent.errors import first_line, place_of, reason_of
+from rtagent.errors import first_line, place_of, reason_of, typed_line
 
 
 def raised(source: str, file: str) -> BaseException:
@@ -39,12 +39,14 @@ def test_there_is_none_in_python_or_rtagent_alone() -> None:
     assert place_of(ValueError("never raised")) == ""
 
 
-@pytest.mark.parametrize(("error", "line"), [
-    (ValueError("\n  no motor\nat all"), "no motor"), (KeyError(), "KeyError"),
-    (ValueError(" \n"), "ValueError"),
+@pytest.mark.parametrize(("error", "line", "typed"), [
+    (ValueError("\n  no motor\nat all"), "no motor", "ValueError: no motor"),
+    (KeyError(), "KeyError", "KeyError"), (ValueError(" \n"), "ValueError", "ValueError"),
 ])
-def test_the_first_line_of_an_error_is_never_empty(error: Exception, line: str) -> None:
-    assert first_line(error) == line
+def test_the_first_line_of_an_error_is_never_empty(
+    error: Exception, line: str, typed: str
+) -> None:
+    assert (first_line(error), typed_line(error)) == (line, typed)
 
 
 def test_the_reason_of_an_error_of_the_system_has_no_number_and_no_file() -> None:

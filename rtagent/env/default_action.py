@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter
-from rtagent.errors import UserError, first_line, place_of
+from rtagent.errors import UserError, first_line, place_of, typed_line
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -63,9 +63,8 @@ class DefaultBehaviour:
         try:
             self.action(frame, None)
         except Exception as error:
-            told = next(iter(str(error).splitlines()), "no reason given")
             raise UserError(
-                f"env.default_action fails on a frame of zeros: {type(error).__name__}: {told}"
+                f"env.default_action fails on a frame of zeros: {typed_line(error)}"
                 f"{place_of(error)}"
             ) from error
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 from rtagent.config import EnvConfig
 from rtagent.env import atari
 from rtagent.env.registry import register
-from rtagent.errors import UserError, place_of, remedy_of
+from rtagent.errors import UserError, first_line, place_of, remedy_of, typed_line
 
 MOST_LISTED = 10
 """Ids listed in an error message."""
@@ -75,17 +75,15 @@ def close(env: gym.Env[Any, Any]) -> None:
     try:
         env.close()
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
-        _log.warning("the environment cannot be closed: %s: %s", type(error).__name__, reason)
+        _log.warning("the environment cannot be closed: %s", typed_line(error))
 
 
 def _unusable(name: str, error: Exception) -> UserError:
     """What an environment's own code has raised, in one line."""
-    reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
     told = isinstance(error, gym.error.Error | ImportError)
-    kind, place = ("", "") if told else (type(error).__name__, place_of(error))
-    line = ": ".join(part for part in (f"env.id = {name}", kind, reason) if part)
-    return UserError(line + place + remedy_of(error))
+    line = (first_line(error) if told else typed_line(error)).rstrip(".")
+    place = "" if told else place_of(error)
+    return UserError(f"env.id = {name}: {line}{place}{remedy_of(error)}")
 
 
 def class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, typed_line
 from rtagent.memory.array_buffer import Floats
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.networks import float_state
@@ -39,8 +39,8 @@ class Standby:
             self._module = copy.deepcopy(policy.module)
         except Exception as error:
             raise UserError(
-                f"the policy's network cannot be copied ({type(error).__name__}: {error}); let "
-                "copy.deepcopy copy what policy.factory builds"
+                f"the policy's network cannot be copied ({typed_line(error)}); let copy.deepcopy "
+                "copy what policy.factory builds"
             ) from error
         self._acting, self._idle = list(_pieces(policy.module)), list(_pieces(self._module))
         self.pieces = len(self._idle)

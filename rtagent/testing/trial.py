@@ -26,7 +26,7 @@ from rtagent.env.declarations import noop_action
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.making import make
 from rtagent.env.observers import EnvironmentFault, NotFinite
-from rtagent.errors import UserError, place_of
+from rtagent.errors import UserError, place_of, typed_line
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
 from rtagent.testing.findings import Findings, Job
 from rtagent.testing.leftovers import held, leftovers
@@ -77,9 +77,7 @@ class Trial:
             self._run()
         except BaseException as error:
             # An environment may also call `sys.exit`.
-            reason = next(iter(str(error).splitlines()), "no reason given")
-            raised = f"{type(error).__name__}: {reason}{place_of(error)}"
-            self.found.error = f"{self._call} raised {raised}"
+            self.found.error = f"{self._call} raised {typed_line(error)}{place_of(error)}"
         return self.found
 
     def _run(self) -> None:

@@ -36,7 +36,7 @@ class World(gym.Env):
 
 
 def refuse(**kwargs):
-    raise RuntimeError("no track is plugged in\nand a second line")
+    raise RuntimeError("\nno track is plugged in\nand a second line")
 
 
 gym.register("stub/World-v0", entry_point=World)

@@ -55,7 +55,7 @@ def test_an_environment_whose_own_code_raises_is_closed_and_named():
 
 def test_an_environment_that_cannot_be_closed_costs_nothing_that_was_done(caplog):
     def close():
-        raise OSError("the window is gone\nand a second line")
+        raise OSError("\nthe window is gone\nand a second line")
 
     adapter, _ = wrap(close=close)
     adapter.close()

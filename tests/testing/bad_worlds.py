@@ -192,7 +192,7 @@ class NoStep(Honest):
 
 class Raising(Honest):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        raise ValueError("no such road\nand more")
+        raise ValueError("\nno such road\nand more")
 
 
 class Undeclared(Honest):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rtagent.errors import typed_line
 from rtagent.inference.engines.interface import Answer, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
@@ -51,8 +52,7 @@ class OnnxRuntime:
         except MemoryError:
             raise
         except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            raise Unsupported(f"{type(error).__name__}: {lines[0]}") from error
+            raise Unsupported(typed_line(error)) from error
         if [each.name for each in model.graph.input] != [OBSERVATION, *names]:
             raise Unsupported("some weights have no part in the answer")
         return OnnxTemplate(model, network)
