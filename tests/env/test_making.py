@@ -35,21 +35,16 @@ def test_what_cannot_be_built_is_one_line():
     assert re.search(r": RuntimeError: no track is plugged in \(.+stub_worlds\.py:\d+\)$", raised)
 
 
-def test_what_cannot_be_used_is_closed_and_named():
+@pytest.mark.parametrize(("attributes", "line"), [
+    ({"observations": gym.spaces.Text(3)}, "cannot use observations of Text.*"),
+    ({"get_action_meanings": lambda: 1 / 0},
+     rf"ZeroDivisionError: division by zero \({re.escape(__file__)}:\d+\)"),
+])
+def test_what_cannot_be_used_is_closed_and_named(attributes, line):
     closed = []
-    kwargs = {"observations": gym.spaces.Text(3), "close": lambda: closed.append(True)}
-    line = refusal(id="stub/World-v0", kwargs=kwargs)
-    assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
-    assert closed == [True]
-
-
-def test_an_environment_whose_own_code_raises_is_closed_and_named():
-    closed = []
-    kwargs = {"get_action_meanings": lambda: 1 / 0, "close": lambda: closed.append(True)}
-    line = refusal(id="stub/World-v0", kwargs=kwargs)
-    place = rf"\({re.escape(__file__)}:\d+\)"
-    raised = "env.id = stub/World-v0: ZeroDivisionError: division by zero"
-    assert re.fullmatch(f"{raised} {place}", line)
+    kwargs = {**attributes, "close": lambda: closed.append(True)}
+    told = refusal(id="stub/World-v0", kwargs=kwargs)
+    assert re.fullmatch(f"env.id = stub/World-v0: {line}", told)
     assert closed == [True]
 
 
