@@ -1,7 +1,7 @@
 """Cartridges that come with rtagent: their manifests, and the check of their images.
 
 The emulator loads whatever it is given; in another revision of a game the variables lie at other
-addresses, and rewards would be noise. So the hashes are checked each time a cartridge is opened.
+addresses, and rewards would be noise. So the hash is checked each time a cartridge is opened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rom:
     Attributes:
         title: the game's name.
         path: file of the cartridge's image.
-        sha1, sha256: the image's hashes, lower-case hex.
+        sha256: the image's hash, lower-case hex.
         licence: terms under which it may be used.
         actions, action_meanings: for each action the buttons that it holds, and a word.
         addresses: the address of each variable, by its name.
@@ -36,7 +36,6 @@ class Rom:
 
     title: str
     path: Path
-    sha1: str
     sha256: str
     licence: str
     actions: tuple[tuple[str, ...], ...]
@@ -44,20 +43,19 @@ class Rom:
     addresses: Mapping[str, int]
 
     def read(self) -> bytes:
-        """The verified image; a UserError if the file is missing or has other hashes."""
+        """The verified image; a UserError if the file is missing or has another hash."""
         try:
             image = read_regular(self.path, LARGEST)
         except OSError as error:
             raise UserError(
                 f"the cartridge {self.title} is missing: {self.path}: {error.strerror}"
             ) from None
-        for name, expected in (("sha1", self.sha1), ("sha256", self.sha256)):
-            found = hashlib.new(name, image, usedforsecurity=False).hexdigest()
-            if found != expected:
-                raise UserError(
-                    f"{self.path} is not the cartridge {self.title}: "
-                    f"{name} expected {expected}, found {found}"
-                )
+        found = hashlib.sha256(image).hexdigest()
+        if found != self.sha256:
+            raise UserError(
+                f"{self.path} is not the cartridge {self.title}: "
+                f"sha256 expected {self.sha256}, found {found}"
+            )
         return image
 
 
@@ -128,7 +126,7 @@ def _parse(folder: Path, values: Mapping[str, Any]) -> Rom:
         raise ValueError(f"{len(actions)} actions, but {len(meanings)} action_meanings")
     return Rom(
         title=str(values["title"]), path=folder / str(values["file"]),
-        sha1=str(values["sha1"]).lower(), sha256=str(values["sha256"]).lower(),
-        licence=str(values["licence"]), actions=actions, action_meanings=meanings,
+        sha256=str(values["sha256"]).lower(), licence=str(values["licence"]), actions=actions,
+        action_meanings=meanings,
         addresses={name: int(entry["address"]) for name, entry in values["ram"].items()},
     )

@@ -129,7 +129,7 @@ def with_header(image: bytearray, title: str) -> bytes:
 
 
 def build_command(build: Callable[[], bytes], output: Path) -> int:
-    """The command that builds a cartridge, writes it, and prints its hashes for `manifest.toml`.
+    """The command that builds a cartridge, writes it, and prints its hash for `manifest.toml`.
 
     Returns:
         The exit status: 0, or 2 if the cartridge could not be built.
@@ -143,7 +143,6 @@ def build_command(build: Callable[[], bytes], output: Path) -> int:
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f'sha1 = "{hashlib.sha1(rom, usedforsecurity=False).hexdigest()}"')
     print(f'sha256 = "{hashlib.sha256(rom).hexdigest()}"')
     return 0
 
