@@ -88,14 +88,10 @@ def measure_acting(
     from rtagent.inference.latency import draw
     from rtagent.policy.acting import ActingPolicy
 
-    inference, acting = config.inference, ActingPolicy.of(config, blueprint)
+    acting, rng = ActingPolicy.of(config, blueprint), np.random.default_rng(config.run.seed)
     acting.warm_up()
     passes, whole = _time_passes(acting, _InferenceSteps(config, blueprint), seconds, on_progress)
-    injected = (
-        inference.injected_latency_ms / 1e3, inference.injected_latency_distribution,
-        inference.injected_latency_spread, np.random.default_rng(config.run.seed),
-    )
-    padding = [draw(*injected) for _ in passes]
+    padding = [draw(config.inference, rng) for _ in passes]
     return ForwardTimes(
         rate_hz=blueprint.rate_hz, network=blueprint.network,
         precision=blueprint.precision, parameters=blueprint.parameters,

@@ -341,11 +341,8 @@ class Driver:
 
     def _pad(self, start: float) -> None:
         """Wait out the rest of the injected latency."""
-        wanted = self._context.desired.inference
-        if wanted.injected_latency_ms > 0.0:
-            mean_s, kind = wanted.injected_latency_ms / 1e3, wanted.injected_latency_distribution
-            length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
-            self._wait_until(start + length, infers=True)
+        length = draw(self._context.desired.inference, self._rng)
+        self._wait_until(start + length, infers=True)
 
     def _make_deposit(self, frame: int, tick: int) -> Deposited:
         return Deposited(

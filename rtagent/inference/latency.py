@@ -10,32 +10,27 @@ import math
 
 import numpy as np
 
+from rtagent.config import InferenceConfig
 from rtagent.staggering.inference_times import outliers
 
 SMALLEST_FRACTION = 0.05
 """Draws below this fraction of the mean are raised to it: an inference time is never negative."""
 
 
-def draw(mean_s: float, distribution: str, spread: float, rng: np.random.Generator) -> float:
-    """Draw one inference time.
+def draw(inference: InferenceConfig, rng: np.random.Generator) -> float:
+    """Draw one inference time, in seconds; 0 if no latency is injected.
 
     Args:
-        mean_s: seconds; the mean, for `outliers` the time of all others.
-        distribution: constant, gauss, lognormal or outliers.
-        spread: gauss: standard deviation per mean; lognormal: sigma; outliers: see
-            `staggering.inference_times.outliers`.
+        inference: its `injected_latency_ms`, `_distribution` and `_spread`.
         rng: source of randomness.
-
-    Returns:
-        Seconds.
     """
+    mean_s, spread = inference.injected_latency_ms / 1e3, inference.injected_latency_spread
+    distribution = inference.injected_latency_distribution
     if distribution == "constant" or mean_s == 0.0:
         return mean_s
     if distribution == "gauss":
         return max(SMALLEST_FRACTION, 1.0 + spread * rng.standard_normal()) * mean_s
     if distribution == "lognormal":
         return mean_s * math.exp(spread * rng.standard_normal() - spread * spread / 2)
-    if distribution == "outliers":
-        share, factor = outliers(spread)
-        return mean_s * (factor if rng.random() < share else 1.0)
-    raise ValueError(f"distribution: {distribution!r} is not known")
+    share, factor = outliers(spread)
+    return mean_s * (factor if rng.random() < share else 1.0)

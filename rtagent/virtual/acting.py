@@ -43,7 +43,8 @@ class VirtualDriver(Driver):
             self._compute(frame)
         elif self._carried is not None:
             self._carried.begin(frame)
-        self._latency = max(self._inference_s, self._drawn_s())
+        drawn_s = draw(self._context.desired.inference, self._rng)
+        self._latency = max(self._inference_s, drawn_s)
         return self._latency
 
     def register(self, instruction: Deposit) -> None:
@@ -57,11 +58,6 @@ class VirtualDriver(Driver):
         self._published.take_over()
         self._infer(frame)
         self._latency = latency
-
-    def _drawn_s(self) -> float:
-        wanted = self._context.desired.inference
-        kind, spread = wanted.injected_latency_distribution, wanted.injected_latency_spread
-        return draw(wanted.injected_latency_ms / 1e3, kind, spread, self._rng)
 
     def _pad(self, start: Any) -> None:
         """Do not wait: `begin` says how long the inference takes."""
