@@ -34,7 +34,7 @@ TRIALS = 3
 """Calls of a model before it acts: the first one takes up to seven times as long as later ones."""
 AGAIN_S = 1.0
 """Seconds until the newest model is read again for which there was no memory."""
-TORCH = ModelInfo(0, 0, 0, 0, 0)
+TORCH = ModelInfo(0, 0)
 """What is recorded while torch acts."""
 
 

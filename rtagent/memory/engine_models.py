@@ -48,9 +48,9 @@ class ModelInfo:
 
     version: int
     updates: int
-    engine: int
-    precision: int
-    size: int
+    engine: int = 0
+    precision: int = 0
+    size: int = 0
     checksum: int = 0
     agreement: float = 1.0
 

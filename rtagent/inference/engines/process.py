@@ -120,7 +120,7 @@ class Converter:
         self._lacks_memory = True
         engine = self._context.config.policy.engine
         self._context.event("engine_unusable", engine=engine, reason=reason)
-        self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
+        self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates))
 
     def _expected(self, observations: Observations) -> list[Floats]:
         """Torch's answers."""
@@ -143,16 +143,13 @@ class Converter:
             )
             converted = None
         self._report_refusals(info)
-        if converted is not None:
-            engine, precision = converted.candidate.codes
-            found = ModelInfo(
-                info.version, info.updates, engine, precision, len(converted.model),
-                agreement=converted.agreement,
-            )
-            self._models.publish(converted.model, found)
-            record.conversions += 1
-        else:
-            self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates, 0, 0, 0))
+        if converted is None:
+            self._models.publish(NO_MODEL, ModelInfo(info.version, info.updates))
+            return
+        codes, share = converted.candidate.codes, converted.agreement
+        found = ModelInfo(info.version, info.updates, *codes, agreement=share)
+        self._models.publish(converted.model, found)
+        record.conversions += 1
 
     def _report_refusals(self, info: WeightsInfo) -> None:
         """Report the first of consecutive snapshots for which a model was refused."""
