@@ -121,8 +121,6 @@ class Arbiter:
         self, fill: int = 2, last_frame: int = -1,
         merge: Callable[[Sequence[Deposited]], Deposited] | None = None,
     ) -> None:
-        if fill < 0:
-            raise ValueError(f"fill: must not be negative, is {fill}")
         self.fill = fill
         self.last_frame = last_frame
         self._merge = merge or newest

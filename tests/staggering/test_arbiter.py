@@ -82,11 +82,6 @@ def test_re_use_may_hold_a_frame_but_never_goes_back(frame: int, source: Source)
     assert executed(Arbiter(last_frame=6), 10, (frame, 11))[0] == source
 
 
-def test_negative_fill_is_refused() -> None:
-    with pytest.raises(ValueError, match="fill"):
-        Arbiter(-1)
-
-
 deposits = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 6)).map(lambda pair: (pair[0], sum(pair))),
     max_size=30,
