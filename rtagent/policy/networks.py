@@ -55,7 +55,7 @@ def resolved_algorithm(
     """The algorithm that the configuration means for these actions.
 
     Raises:
-        UserError: the configured algorithm cannot learn these actions, or none can.
+        UserError: the configured algorithm cannot learn these actions.
     """
     wanted = learning.algorithm
     if isinstance(action_space, spaces.Discrete):
@@ -65,10 +65,6 @@ def resolved_algorithm(
                 f"{_line(action_space)}; use auto, dqn, double-dqn, c51, ppo or a2c"
             )
         return "dqn" if wanted == "auto" else wanted
-    if not isinstance(action_space, spaces.Box):
-        raise UserError(
-            f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
-        )
     if wanted in ("dqn", "double-dqn", "c51", "ppo", "a2c"):
         raise UserError(
             f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
@@ -265,8 +261,7 @@ def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
     """The number of actions, or of the components of a continuous one."""
     if isinstance(head, ActionHead):
         return len(head.low)
-    if not isinstance(action_space, spaces.Discrete):
-        raise UserError(f"action values need Discrete actions, and these are {_line(action_space)}")
+    assert isinstance(action_space, spaces.Discrete)
     return int(action_space.n)
 
 

@@ -99,7 +99,6 @@ def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means
         ({"algorithm": "ddpg", "dueling": True}, BOX, "ddpg learns no value for each action"),
         # An action space whose text has several lines.
         ({"algorithm": "dqn"}, spaces.Box(np.zeros(60, "f4"), np.ones(60, "f4")), "ddpg or sac"),
-        ({}, spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*expected Discrete or a Box"),
     ],
 )
 def test_what_cannot_be_learned_together_is_refused(

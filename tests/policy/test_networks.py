@@ -66,17 +66,11 @@ def test_auto_fits_the_observations() -> None:
         (PolicyConfig(network="resnet"), TINY, "'resnet': frames of 9x7 are too small"),
         (PolicyConfig(network="lstm"), TINY, "'lstm': frames of 9x7 are too small"),
         (PolicyConfig(network="transformer"), TINY, "'transformer': frames of 9x7 are too small"),
-        (PolicyConfig(), spaces.Discrete(3), "must be a Box"),
     ],
 )
 def test_misfits_are_refused(policy: PolicyConfig, space: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         networks.build(policy, space, ACTIONS)
-
-
-def test_values_of_continuous_actions_are_refused() -> None:
-    with pytest.raises(UserError, match="Discrete"):
-        networks.build(PolicyConfig(), VECTORS, BOX)
 
 
 BOX = spaces.Box(np.float32([-1.0, 0.7]), np.float32([1.0, 0.9]))
