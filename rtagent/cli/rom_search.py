@@ -39,11 +39,12 @@ def run(args: argparse.Namespace) -> int:
     # The emulator is for this action alone.
     from rtagent.env.gameboy import ram_search
     from rtagent.env.gameboy.game import read_state
+    from rtagent.env.gameboy.rewards import TYPES
 
-    types = args.types or list(ram_search.TYPES)
+    types = args.types or list(TYPES)
     for each in types:
-        if each not in ram_search.TYPES:
-            raise UserError(f"--type {each}: there are {', '.join(ram_search.TYPES)}")
+        if each not in TYPES:
+            raise UserError(f"--type {each}: there are {', '.join(TYPES)}")
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
     known = _parse_looks(args.looks, tuple(ram_search.RELATIONS))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, Variable
+from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, TYPES, Variable
 
 Numbers = NDArray[np.int64]
 
@@ -24,13 +24,6 @@ RELATIONS: dict[str, Callable[[Numbers, Numbers], NDArray[np.bool_]]] = {
     "increased": lambda before, now: now > before,
     "decreased": lambda before, now: now < before,
 }
-TYPES = {
-    kind + size + order: Variable(0, int(size), kind == "bcd", order == "be")
-    for kind in ("u", "bcd")
-    for size in "1234"
-    for order in (("",) if size == "1" else ("le", "be"))
-}
-"""The types of a reward file by name, each as a variable whose address has no meaning."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +49,12 @@ class Place(NamedTuple):
     values: tuple[int, ...]
 
 
-def search(looks: Sequence[Look], types: Sequence[str] = tuple(TYPES)) -> list[Place]:
+def search(looks: Sequence[Look], types: Sequence[str]) -> list[Place]:
     """The places that agree with every look.
 
     Args:
         looks: in the order in which the states were saved.
-        types: to try, of `TYPES`.
+        types: to try, of `rewards.TYPES`.
 
     Returns:
         By size, then address.

@@ -32,10 +32,9 @@ Everything in this module is pure: values in, reward out.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ MAX_COUNT = 256
 
 EXPRESSIONS = ("increase", "decrease", "bits", "equals", "differs")
 _WITH_VALUE = ("equals", "differs")
-_TYPE = re.compile(r"(u|bcd)(?:1|([234])(le|be))")
 
 Values = Mapping[str, tuple[int, ...]]
 """The elements of each variable, by the variable's name."""
@@ -101,6 +99,15 @@ class Variable:
         for byte in content if self.big_endian else reversed(content):
             number = number * 100 + (byte >> 4) * 10 + (byte & 15)
         return number
+
+
+TYPES = {
+    kind + size + order: Variable(0, int(size), kind == "bcd", order == "be")
+    for kind in ("u", "bcd")
+    for size in "1234"
+    for order in (("",) if size == "1" else ("le", "be"))
+}
+"""The types by name, each as a variable whose address has no meaning."""
 
 
 @dataclass(frozen=True)
@@ -226,21 +233,18 @@ def _variable(key: str, entry: Any) -> Variable:
         raise ValueError(f'{key} = {entry!r}: expected {{ address = ..., type = "u1" }}')
     _known(key, entry, ("address", "type", "count", "stride"))
     kind = entry.get("type", "u1")
-    match = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
-    if match is None:
+    if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(
             f"{key}.type = {kind!r}: expected u1, u2le, u2be, ... u4be, bcd1, bcd2le, ... bcd4be"
         )
     if "address" not in entry:
         raise ValueError(f"{key}.address is missing")
-    size = int(match[2] or 1)
-    variable = Variable(
+    shape = TYPES[kind]
+    variable = replace(
+        shape,
         address=_whole(f"{key}.address", entry["address"], LOWEST, HIGHEST),
-        size=size,
-        bcd=match[1] == "bcd",
-        big_endian=match[3] == "be",
         count=_whole(f"{key}.count", entry.get("count", 1), 1, MAX_COUNT),
-        stride=_whole(f"{key}.stride", entry.get("stride", size), 1, HIGHEST),
+        stride=_whole(f"{key}.stride", entry.get("stride", shape.size), 1, HIGHEST),
     )
     if variable.last > HIGHEST:
         raise ValueError(

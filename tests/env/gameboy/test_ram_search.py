@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.env.gameboy.ram_search import RELATIONS, TYPES, Look, Place, memory_of, search
-from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, Variable, load_rules
+from rtagent.env.gameboy.ram_search import RELATIONS, Look, Place, memory_of, search
+from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, TYPES, Variable
 
 SIZE = HIGHEST - LOWEST + 1
 
@@ -46,15 +46,6 @@ def test_numbers_are_those_of_a_reward_file(name: str, at: int, data: st.DataObj
     places = search([Look(dump, value)], [name])
     assert Place(LOWEST + at, name, (value,)) in places
     assert all(place.values == (value,) for place in places)
-
-
-def test_every_type_is_one_of_a_reward_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    lines = [f'v{i} = {{ address = 0xC000, type = "{name}" }}' for i, name in enumerate(TYPES)]
-    file = tmp_path / "all.toml"
-    file.write_text("\n".join(["[variables]", *lines, "[reward]", 'x = { increase = "v0" }']))
-    for name, read in zip(TYPES, load_rules(file).variables.values(), strict=True):
-        kind = TYPES[name]
-        assert (read.size, read.bcd, read.big_endian) == (kind.size, kind.bcd, kind.big_endian)
 
 
 def test_what_cannot_be_read_is_no_place() -> None:
