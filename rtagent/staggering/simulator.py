@@ -18,6 +18,7 @@ from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.figures import ActionRecord, Figures, TickRecord, figures
 from rtagent.staggering.inference_times import InferenceTimes, Slowdown
 from rtagent.staggering.instructions import Deposit
+from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.state import StaggerState
 from rtagent.staggering.virtual_workers import VirtualWorkers, exponential
 
@@ -107,6 +108,8 @@ class SimulationConfig:
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm: {self.algorithm!r} is none of {', '.join(ALGORITHMS)}")
         for name in ("inference_ticks", "seconds", "rate_hz"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must be positive and finite")

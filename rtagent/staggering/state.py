@@ -50,12 +50,6 @@ MAX_SECONDS = 3600.0
 """No inference takes longer; a larger figure is damaged."""
 MAX_BOUND = 4096
 """Longest delay bound in ticks."""
-ALGORITHM_NAMES = (
-    "adaptive", "maximum-time", "expected-time", "published-maximum-time",
-    "published-expected-time", "unstaggered", "sequential",
-    "sequential-infer-learn", "sequential-learn-infer",
-)
-"""The position in this tuple is the number stored in shared memory: append, never reorder."""
 
 Ring = tuple[int, ...]
 _CRC = struct.Struct("<I4x")
@@ -69,7 +63,7 @@ class Membership:
 
     Attributes:
         changes: how many times the owner has written this block.
-        algorithm: a name of `ALGORITHM_NAMES`.
+        algorithm: a name of `register.ALGORITHMS`.
         ring: worker numbers in the order of their slots.
     """
 
@@ -167,7 +161,7 @@ class StaggerState:
         self.bounds: NDArray[np.uint16] = np.frombuffer(self.memory, np.uint16, BOUNDS, at)
         at += self.bounds.nbytes
         self.late: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, WINDOW, at)
-        self._known = Membership(0, ALGORITHM_NAMES[0], (0,))
+        self._known = Membership(0, "adaptive", (0,))
         self._known_crc = -1
 
     @staticmethod
@@ -185,8 +179,9 @@ class StaggerState:
         if crc != self._known_crc:
             body = bytes(self.memory[_CRC.size : _CRC.size + self._members.size])
             if zlib.crc32(body) == crc:
-                changes, code, processes, *ring = self._members.unpack(body)
-                self._known = Membership(changes, ALGORITHM_NAMES[code], tuple(ring[:processes]))
+                changes, name, processes, *ring = self._members.unpack(body)
+                algorithm = name.rstrip(b"\0").decode()
+                self._known = Membership(changes, algorithm, tuple(ring[:processes]))
                 self._known_crc = crc
         return self._known
 
@@ -204,12 +199,10 @@ class StaggerState:
         """Start over with workers 0..processes-1 and no measurements; the owner repairs with this.
 
         Args:
-            algorithm: a name of `ALGORITHM_NAMES`; the sequential ones force one process.
+            algorithm: a name of `register.ALGORITHMS`; the sequential ones force one process.
             epoch_time: seconds on the drivers' clock.
             processes: N, 1 to `most`.
         """
-        if algorithm not in ALGORITHM_NAMES:
-            raise ValueError(f"algorithm: {algorithm!r} is none of {', '.join(ALGORITHM_NAMES)}")
         if not 1 <= processes <= self._most:
             raise ValueError(f"processes: must be 1 to {self._most}, not {processes}")
         ring = range(1 if algorithm.startswith("sequential") else processes)
@@ -277,8 +270,8 @@ class StaggerState:
 
     def _write_membership(self, algorithm: str, ring: Ring) -> None:
         padded = ring + (0,) * (self._most - len(ring))
-        code = ALGORITHM_NAMES.index(algorithm)
-        body = self._members.pack(self.membership.changes + 1, code, len(ring), *padded)
+        name = algorithm.encode()
+        body = self._members.pack(self.membership.changes + 1, name, len(ring), *padded)
         self.memory[: _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
 
     # ---- plan, written by the holder of the claim lock
@@ -301,7 +294,7 @@ class StaggerState:
 
 
 def _members(most: int) -> struct.Struct:
-    return struct.Struct(f"<QHH4x{most}H")
+    return struct.Struct(f"<Q32sH6x{most}H")
 
 
 def anchor(plan: Plan, now: float, period: float, processes: int) -> None:

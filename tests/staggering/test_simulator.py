@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from rtagent.config.section import Algorithm
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.inference_times import (
@@ -26,16 +28,14 @@ from rtagent.staggering.simulator import (
     SimulationResult,
     simulate,
 )
-from rtagent.staggering.state import ALGORITHM_NAMES
 
 
 def run(seed: int = 0, **options: object) -> SimulationResult:
     return simulate(SimulationConfig(**{"seconds": 20.0} | options), np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
-def test_the_names_are_those_of_the_shared_state() -> None:
-    assert set(ALGORITHMS) == set(ALGORITHM_NAMES)
-    assert set(LIVE) < set(ALGORITHMS)
+def test_what_can_be_configured_is_there() -> None:
+    assert set(LIVE) < set(get_args(Algorithm)) < set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -45,11 +45,6 @@ def test_impossible_process_counts_are_refused(processes: int) -> None:
     assert state.processes == 6
 
 
-def test_unknown_algorithms_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="adaptiv"):
-        fresh("adaptiv")
-
-
 @pytest.mark.parametrize("update", ["", "-infer-learn", "-learn-infer"])
 def test_sequential_has_one_process_whatever_is_asked(update: str) -> None:
     assert fresh(f"sequential{update}", 8).membership.ring == (0,)
