@@ -10,7 +10,7 @@ the same to the bit.
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -204,12 +204,7 @@ def _update_s(config: Config, blueprint: Blueprint) -> float:
 
 def _median_s(call: Callable[[], object]) -> float:
     call()
-    took = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        call()
-        took.append(time.perf_counter() - began)
-    return float(np.median(took))
+    return float(np.median(timeit.repeat(call, number=1, repeat=REPEATS)))
 
 
 class _Context(WorkerContext[Own]):
