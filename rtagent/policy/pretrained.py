@@ -41,7 +41,6 @@ class PretrainedPolicy:
 
     Attributes:
         answers_actions: its actions are executed without exploration.
-        horizon: number of ticks that an answer is for.
 
     Raises:
         UserError: it cannot be loaded, or does not fit the spaces.
@@ -67,7 +66,7 @@ class PretrainedPolicy:
         except Exception as error:
             raise UserError(f"{self._name} cannot be loaded: {line_of(error)}") from error
         self._zeros = np.zeros(observation_space.shape or (), observation_space.dtype)
-        self.horizon = len(self._tried())
+        self._try_out()
 
     def values(self, observation: npt.NDArray[Any]) -> Floats:
         """The answer to an observation, for the next H ticks.
@@ -85,7 +84,7 @@ class PretrainedPolicy:
         for _ in range(3):
             self.values(self._zeros)
 
-    def _tried(self) -> Floats:
+    def _try_out(self) -> None:
         shape = self._zeros.shape
         try:
             answer = self.values(self._zeros)
@@ -99,7 +98,6 @@ class PretrainedPolicy:
                 f"{self._name} answers an observation with {answer.shape}, not with "
                 f"({self._outputs},) or (ticks, {self._outputs})"
             )
-        return answer
 
 
 def _outputs(action_space: spaces.Space[Any]) -> int:
