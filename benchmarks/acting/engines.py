@@ -128,9 +128,9 @@ def _by_engine(
     engines = {name: make(name) for name in wanted_engines(policy)}
     choice = Choice(
         engines, list(candidates(policy, engines)), Traceable(module, seen[0], None),
-        adapter.action_space, policy.engine_agreement, None, lambda *_, **__: None, lambda: None,
+        adapter.action_space, policy.engine_agreement, must_beat, lambda *_, **__: None,
+        lambda: None,
     )
-    choice.must_beat = choice.timed(must_beat, seen)
     first_s, next_s, taken = _converted_twice(lambda: choice.convert(weights, seen, answers))
     if taken is None:
         return first_s, next_s, {}

@@ -47,7 +47,7 @@ class Choice:
         network: to be translated.
         action_space: decides what it means to agree.
         threshold: least agreement.
-        must_beat: CPU seconds of torch's inference. If None, a candidate may be slower.
+        torch: answers by torch, which a candidate must beat. If None, it may be slower.
         event: called with a kind of event and its details.
         go_on: called before each inference; raises to end the work.
         cpu_s: CPU seconds of this process so far.
@@ -59,13 +59,13 @@ class Choice:
 
     def __init__(
         self, engines: dict[str, Engine], candidates: Sequence[Candidate], network: Traceable,
-        action_space: spaces.Space[Any], threshold: float, must_beat: float | None,
+        action_space: spaces.Space[Any], threshold: float, torch: Answer | None,
         event: Callable[..., None], go_on: Callable[[], None],
         cpu_s: Callable[[], float] = time.process_time, *, draws: bool = False,
     ) -> None:
         self._engines, self._left = engines, list(candidates)
         self._network, self._action_space = network, action_space
-        self._threshold, self.must_beat = threshold, must_beat
+        self._threshold, self._torch = threshold, torch
         self._event, self._go_on, self._cpu_s = event, go_on, cpu_s
         self._draws = draws
         self._templates: dict[str, Template] = {}
@@ -116,9 +116,10 @@ class Choice:
         for candidate in list(self._left):
             made = self._make(candidate, values, observations)
             if made is not None:
-                seconds[candidate] = self.timed(made[1], observations)
+                seconds[candidate] = self._timed(made[1], observations)
+        limit = None if self._torch is None else self._timed(self._torch, observations)
         # All at once: a lack of memory ends this early, and then all are timed again.
-        self._seconds, limit = seconds, self.must_beat
+        self._seconds = seconds
         ranked = sorted(self._seconds, key=self._seconds.__getitem__)
         self._left = [each for each in ranked if limit is None or self._seconds[each] < limit]
         self._event(
@@ -129,7 +130,7 @@ class Choice:
             },
         )
 
-    def timed(self, answer: Answer, observations: Observations) -> float:
+    def _timed(self, answer: Answer, observations: Observations) -> float:
         """CPU seconds of an inference."""
         lengths = []
         for index in range(WARM + TIMED):

@@ -186,15 +186,10 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     zeros = blueprint.no_observation()
     network = Traceable(exact.module, zeros, None if support is None else support.values())
     context.ready()
-    try:
-        choice = Choice(
-            engines, list(candidates(config.policy, engines)), network, blueprint.action_space,
-            config.policy.engine_agreement, None, context.event, partial(go_on, context),
-            draws=isinstance(head, PolicyHead),
-        )
-        if config.policy.engine == "auto":
-            acting = ActingPolicy.of(config, blueprint)
-            choice.must_beat = choice.timed(acting.values, [zeros])
-    except Leaving:
-        return
+    acting = ActingPolicy.of(config, blueprint).values if config.policy.engine == "auto" else None
+    choice = Choice(
+        engines, list(candidates(config.policy, engines)), network, blueprint.action_space,
+        config.policy.engine_agreement, acting, context.event, partial(go_on, context),
+        draws=isinstance(head, PolicyHead),
+    )
     Converter(context, models, exact, choice).run()
