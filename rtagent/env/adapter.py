@@ -209,10 +209,6 @@ class Adapter:
             own.np_random = np.random.default_rng(rng.integers(1 << 62))
         return True
 
-    def accept(self, value: Any, *, strict: bool = False) -> Action:
-        """The action that a user gave in the environment's own terms; see `Actions.accept`."""
-        return self.actions.accept(value, strict=strict)
-
     def picture(self) -> NDArray[np.uint8] | None:
         """The environment's picture now: what it renders, else its newest frame, else None.
 

@@ -47,7 +47,7 @@ class DefaultBehaviour:
         self.noop = self._constant = adapter.noop_action
         if not isinstance(value, str):
             try:
-                self._constant = adapter.accept(value, strict=True)
+                self._constant = adapter.actions.accept(value, strict=True)
             except ValueError as error:
                 raise UserError(f"env.default_action = {value}: {error}") from None
         elif value not in ("noop", "repeat"):
@@ -84,7 +84,7 @@ class DefaultBehaviour:
             return self._constant
         answer = self._function(np.array(frame))
         try:
-            return self._adapter.accept(answer)
+            return self._adapter.actions.accept(answer)
         except ValueError as error:
             raise ValueError(f"env.default_action = {self._setting} answered: {error}") from None
 

@@ -136,7 +136,7 @@ class Trial:
             if due > clock.now():
                 clock.sleep_until(due)
                 found.late_s.append(clock.now() - due)
-            action = world.adapter.accept(actions.sample())
+            action = world.adapter.actions.accept(actions.sample())
             began = clock.now()
             step = self._step(world, action, began)
             length += 1
@@ -159,7 +159,7 @@ class Trial:
         actions = self._actions(world)
         shown = [digest(world.env.seen)]
         for _ in range(REPEATED_STEPS):
-            step = self._step(world, world.adapter.accept(actions.sample()))
+            step = self._step(world, world.adapter.actions.accept(actions.sample()))
             shown.append(digest(world.env.seen))
             if _over(step):
                 break

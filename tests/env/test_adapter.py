@@ -151,9 +151,9 @@ def test_actions_count_from_zero_whatever_the_environment_does():
     adapter.step(0)
     adapter.step(np.int32(2))
     assert world.received == [-1, 1]
-    assert adapter.accept(-1) == 0
+    assert adapter.actions.accept(-1) == 0
     with pytest.raises(ValueError, match="2 is outside -1 to 1"):
-        adapter.accept(2)
+        adapter.actions.accept(2)
     with pytest.raises(ValueError, match="action 3 is outside 0 to 2"):
         adapter.step(3)
 
@@ -189,12 +189,12 @@ def test_combinations_of_choices_are_discrete_actions(space, numbers, index):
         adapter.step(np.int32(action))
     assert all(space.contains(each) for each in world.received)
     assert len({each.tobytes() for each in world.received}) == count
-    assert [adapter.accept(each) for each in world.received] == list(range(count))
+    assert [adapter.actions.accept(each) for each in world.received] == list(range(count))
     with pytest.raises(ValueError, match="out of bounds"):
         adapter.step(count)
     for wrong in (0, [9, 9, 9][: len(numbers)], [0.5] * len(numbers), "up", [float("nan")] * 2):
         with pytest.raises(ValueError, match=r"expected|is not in"):
-            adapter.accept(wrong)
+            adapter.actions.accept(wrong)
 
 
 @pytest.mark.parametrize(

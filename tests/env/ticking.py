@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rtagent.clock import NANO, VirtualClock
 from rtagent.config import EnvConfig
+from rtagent.env.actions import actions_for
 from rtagent.env.adapter import Step
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
@@ -29,6 +31,7 @@ ANCHOR_S = 2.0
 class StubWorld:
     """Shows the number of its step; ends an episode where the test says so."""
 
+    actions = actions_for(gym.spaces.Discrete(3))
     noop_action = 0
     rate_hz = RATE_HZ
 
@@ -63,9 +66,6 @@ class StubWorld:
         """Keep what the metrics say while the world is called, and since when, in seconds."""
         doing, since_ns = self.record.doing
         self.doing.append((call, doing, self.clock.now() - since_ns / NANO))
-
-    def accept(self, value: Any, *, strict: bool = False) -> Any:
-        return value
 
 
 class Memory:
