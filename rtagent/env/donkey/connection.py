@@ -269,7 +269,7 @@ class Connection:
     def _receive(self) -> None:
         """Take in what has arrived, for a bounded time; only the newest frames are decoded."""
         frames: deque[Message] = deque()
-        before, ends = self._wire.malformed, self._clock.now() + LOOK_S
+        before, ends = self._wire.decoder.malformed, self._clock.now() + LOOK_S
         for message in islice(self._wire.receive(), MOST_IN_ONE_LOOK):
             if message is not None and message["msg_type"] == "telemetry":
                 self.count["received"] += 1
@@ -287,9 +287,9 @@ class Connection:
                 return
             if self._clock.now() >= ends:
                 break
-        malformed = self._wire.malformed - before
+        malformed = self._wire.decoder.malformed - before
         if malformed and not self.count["malformed"]:
-            self._report(f"a message that cannot be read: {self._wire.unread!r}")
+            self._report(f"a message that cannot be read: {self._wire.decoder.unread!r}")
         self.count["malformed"] += malformed
         while frames:
             self._take_frame(frames.popleft())

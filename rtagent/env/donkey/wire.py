@@ -22,12 +22,16 @@ Address = tuple[int, Any]
 
 
 class Wire:
-    """One connection at a time, closed at first; a message has `longest` bytes at most."""
+    """One connection at a time, closed at first; a message has `longest` bytes at most.
+
+    Attributes:
+        decoder: of what this connection receives.
+    """
 
     def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
         self._longest = longest
         self._sock: socket.socket | None = None
-        self._decoder = LineDecoder(longest)
+        self.decoder = LineDecoder(longest)
         self._outbox = bytearray()
 
     @property
@@ -39,16 +43,6 @@ class Wire:
     def busy(self) -> bool:
         """Whether something waits to be sent."""
         return bool(self._outbox)
-
-    @property
-    def malformed(self) -> int:
-        """Lines of this connection that were not messages."""
-        return self._decoder.malformed
-
-    @property
-    def unread(self) -> bytes:
-        """How the newest of these lines begins."""
-        return self._decoder.unread
 
     def connect(self, address: Address) -> None:
         """Begin to connect, or raise OSError; once the socket can be written, `check` it."""
@@ -82,7 +76,7 @@ class Wire:
             OSError: the socket is broken.
         """
         assert self._sock is not None
-        pending = self._decoder.pending
+        pending = self.decoder.pending
         news = select.poll()
         news.register(self._sock, select.POLLIN | select.POLLOUT * writing)
         events = sum(found for _, found in news.poll(0.0 if pending else 1000.0 * seconds))
@@ -98,7 +92,7 @@ class Wire:
             OSError: the other side has closed the connection, or it is broken.
             ProtocolError: a message is longer than permitted.
         """
-        yield from self._decoder.feed()
+        yield from self.decoder.feed()
         taken = 0
         while taken < MOST_RECEIVED and self._sock is not None:
             try:
@@ -108,7 +102,7 @@ class Wire:
             if not data:
                 raise OSError("the simulator has closed the connection")
             taken += len(data)
-            yield from self._decoder.feed(data)
+            yield from self.decoder.feed(data)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message, or as much of it as the socket takes now.
@@ -133,5 +127,5 @@ class Wire:
         if self._sock is not None:
             self._sock.close()
         self._sock = None
-        self._decoder = LineDecoder(self._longest)
+        self.decoder = LineDecoder(self._longest)
         self._outbox.clear()

@@ -42,7 +42,7 @@ def test_messages_go_both_ways(ends):
     assert not wire.busy
     other.sendall(b'{"msg_type":"a"}\nbroken\n{"msg_type":"b"}\n{"msg_')
     assert [each["msg_type"] for each in received(wire, 2)] == ["a", "b"]
-    assert wire.malformed == 1
+    assert wire.decoder.malformed == 1
     other.sendall(b'type":"c"}\n')
     assert received(wire, 1) == [{"msg_type": "c"}]
     assert list(wire.receive()) == []
@@ -97,11 +97,11 @@ def test_a_closed_wire_has_forgotten_everything(ends):
     wire, other = ends
     other.sendall(b'broken\n{"msg_')
     end = time.monotonic() + 30.0
-    while not wire.malformed and time.monotonic() < end:
+    while not wire.decoder.malformed and time.monotonic() < end:
         list(wire.receive())
     wire.close()
     wire.close()
-    assert (wire.is_open, wire.busy, wire.malformed) == (False, False, 0)
+    assert (wire.is_open, wire.busy, wire.decoder.malformed) == (False, False, 0)
 
 
 def test_nobody_listens():
