@@ -185,14 +185,15 @@ def _critics(
 ) -> Critics:
     named = policy.model_copy(update={"factory": None})
     name = networks.resolved_name(named, observation_space)
-    if name == "transformer" and len(observation_shape(observation_space)) >= 3:
-        name = "nature"
     shape, scale = observation_shape(observation_space), observation_scale(observation_space)
+    # Both see each image through the same convolutions.
+    images = name in ("lstm", "transformer") and len(shape) >= 3
+    kind: networks.Name = "nature" if images else name
     pending = pending_width(observation_space)
-    if name == "resnet" or name == "nature":
+    if kind == "resnet" or kind == "nature":
         with networks.refusing_small(name, shape):
             encoder = networks.build_convolutional(
-                name, shape, 0, policy.width, scale, FEATURES, pending
+                kind, shape, 0, policy.width, scale, FEATURES, pending
             )
         return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds, count)
     features = prod(shape) + pending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -82,11 +83,28 @@ def test_critics_compute_in_float32_behind_a_low_precision_encoder() -> None:
     torch.testing.assert_close(low, full, atol=0.02, rtol=0.02)
 
 
-def test_critics_beside_a_factory_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def steers(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A factory of actors."""
     module = ModuleType("user_actors")
-    vars(module)["steers"] = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 2), nn.Tanh())
+    vars(module)["steers"] = lambda seen, actions: nn.Sequential(
+        nn.Flatten(), nn.Linear(prod(seen.shape), 2), nn.Tanh()
+    )
     monkeypatch.setitem(sys.modules, "user_actors", module)
-    learned = build(factory="user_actors:steers", width=3)
+    return "user_actors:steers"
+
+
+def test_critics_beside_a_factory_are_ours(steers: str) -> None:
+    learned = build(factory=steers, width=3)
     assert isinstance(learned.actor, nn.Sequential)
     first = learned.critics.heads[1][0]  # type: ignore[index]
     assert (first.in_features, first.out_features) == (7, 192)
+
+
+@pytest.mark.parametrize("network", ["auto", "lstm", "transformer"])
+def test_critics_beside_a_factory_see_images_through_convolutions(
+    steers: str, network: Any
+) -> None:
+    images = spaces.Box(0, 1, IMAGES.shape, np.float32)
+    learned = build(images, factory=steers, network=network)
+    assert isinstance(learned.critics.encoder, NatureCnn)
