@@ -1,4 +1,4 @@
 """Policies and environments without the wall clock: greedy episodes, shapes, export.
 
-May import `env`, `policy`, `storage`, `processes`.
+May import everything that lies below.
 """
