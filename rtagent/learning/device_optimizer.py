@@ -111,6 +111,8 @@ class DeviceOptimizer(Optimizer):
                 self._device.copy((self._following, torch.from_numpy(state.target)))
             self._target_number = state.target_number
         self._following.lerp_(self._weights, 1.0 if tau is None else tau)
+        # The infinite constant of a mask has become no number.
+        self._network.statistics_into(self._following)
         self._target_seen, self._target_unsaved, self._target_loaded = updates, True, False
 
     def store(self) -> None:

@@ -21,10 +21,13 @@ class FlatNetwork:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        parameters = dict(module.named_parameters(remove_duplicate=False))
+        learned = {
+            name: each for name, each in module.named_parameters(remove_duplicate=False)
+            if each.requires_grad
+        }
         state = list(networks.float_state(module))
         self._tensors = [tensor for _, tensor in state]
-        self._parameters = [parameters.get(name) for name, _ in state]
+        self._parameters = [learned.get(name) for name, _ in state]
         self._has_statistics = None in self._parameters
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.size = sum(self._sizes)
@@ -51,7 +54,7 @@ class FlatNetwork:
             out.mul_(factor)
 
     def statistics_into(self, out: Tensor) -> None:
-        """Copy state without gradients, such as a normalisation's averages, into a flat array."""
+        """Copy state that does not learn, as averages of a normalisation, into a flat array."""
         if not self._has_statistics:
             return
         pieces = zip(self._pieces(out), self._tensors, self._parameters, strict=True)

@@ -86,6 +86,8 @@ class Optimizer(ABC):
     def update_target(self, tau: float | None, updates: int) -> None:
         """Move the target network towards the weights by a share tau. If None, replace it.
 
+        State that does not learn is replaced in any case. Called after `step`.
+
         Args:
             tau: in (0, 1].
             updates: that the target network has seen then.
@@ -157,11 +159,13 @@ class HostOptimizer(Optimizer):
         state.commit(progress)
 
     def update_target(self, tau: float | None, updates: int) -> None:
-        state = self._state
+        state, out = self._state, self._state.begin_target()
         if tau is None:
-            np.copyto(state.begin_target(), state.current.weights)
+            np.copyto(out, state.current.weights)
         else:
-            soft_update(state.target, state.current.weights, tau, state.begin_target())
+            soft_update(state.target, state.current.weights, tau, out)
+            # The infinite constant of a mask would become no number.
+            self._network.statistics_into(torch.from_numpy(out))
         state.commit_target(updates)
 
     def store(self) -> None:

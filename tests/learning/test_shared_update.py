@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -195,6 +196,37 @@ def test_a_frozen_layer_stays_as_it_is() -> None:
     update.refresh()
     assert torch.equal(update.algorithm.network[0].weight, network()[0].weight)  # type: ignore[index]
     assert not torch.equal(update.algorithm.network[2].weight, network()[2].weight)  # type: ignore[index]
+
+
+class Masked(torch.nn.Module):
+    """Shuts one of sixteen features by constants, which do not learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shut = torch.zeros(16)
+        shut[3] = -torch.inf
+        self.register_buffer("mask", shut)
+        self.frozen = torch.nn.Parameter(shut.clone(), requires_grad=False)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features + self.mask + self.frozen
+
+
+@pytest.mark.parametrize("device", [HOST, Device(torch.device("cpu"), nullcontext)])
+@pytest.mark.parametrize("settings", [{"target_tau": 0.1}, {"target_period": 1}])
+def test_an_infinite_constant_is_in_the_target_too(
+    settings: dict[str, Any], device: Device
+) -> None:
+    """It was no number there, so that no later update was finite."""
+    module = network()
+    module.insert(1, Masked())  # type: ignore[operator]
+    learning = LearningConfig(precision="float32", **settings)
+    update = SharedUpdate.private(module, learning, device=device)
+    for step in range(3):
+        assert update.step(batch(step)).finite
+    update.store()
+    assert np.isneginf(update.state.target).sum() == 2
+    assert not np.isnan(update.state.target).any()
 
 
 def test_soft_update_follows_its_equation() -> None:
