@@ -21,7 +21,8 @@ def vtrace(
     With rho_t = min(1, pi/mu), c_t = lambda rho_t and delta_t = rho_t (r_t + d_t V'_t - V_t), the
     target is v_t = V_t + delta_t + d_t c_t (v_{t+1} - V_{t+1}) (Remark 1 of the paper, with the
     lambda of its Remark 2). The advantage is rho_t (r_t + d_t w - V_t), where w is V'_t + lambda
-    (v_{t+1} - V_{t+1}); so where pi is mu, it is that of GAE (Schulman et al., arXiv 1506.02438).
+    (v_{t+1} - V_{t+1}): as c_t is lambda rho_t, it is v_t - V_t. Where pi is mu, it is that of GAE
+    (Schulman et al., arXiv 1506.02438).
 
     Args:
         values: (T,) V of the states.
@@ -43,5 +44,4 @@ def vtrace(
     gains = torch.zeros(len(values) + 1)
     for at in range(len(values) - 1, -1, -1):
         gains[at] = deltas[at] + passed_on[at] * rho[at] * gains[at + 1]
-    advantages = deltas + rho * passed_on * gains[1:]
-    return values + gains[:-1], advantages
+    return values + gains[:-1], gains[:-1]
