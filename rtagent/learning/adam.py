@@ -45,16 +45,13 @@ class FlatAdam:
     """
 
     def __init__(self, arrays: Arrays, part: slice) -> None:
-        self._weights = torch.from_numpy(arrays.weights[part])
-        self._mean = torch.from_numpy(arrays.mean[part])
-        self._square = torch.from_numpy(arrays.square[part])
+        self._arrays = [each[part] for each in tensors(arrays)]
         self._steps = torch.zeros(())
 
     def copy(self, old: FlatAdam) -> None:
         """Take over the values of another copy."""
-        self._weights.copy_(old._weights)
-        self._mean.copy_(old._mean)
-        self._square.copy_(old._square)
+        for mine, theirs in zip(self._arrays, old._arrays, strict=True):
+            mine.copy_(theirs)
 
     def step(
         self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
@@ -82,17 +79,18 @@ class FlatAdam:
         self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
     ) -> None:
         self.copy(old)
-        arrays = self._weights, self._mean, self._square
-        adam_(arrays, gradient, self._steps.fill_(steps_before + 1), learning_rate)
+        adam_(self._arrays, gradient, self._steps.fill_(steps_before + 1), learning_rate)
 
     def _addresses(self) -> _Copy:
-        arrays = self._weights, self._mean, self._square
-        return _Copy(*(each.data_ptr() for each in arrays))
+        return _Copy(*(each.data_ptr() for each in self._arrays))
 
 
-def adam_(
-    arrays: tuple[Tensor, Tensor, Tensor], gradient: Tensor, steps: Tensor, learning_rate: float
-) -> None:
+def tensors(arrays: Arrays) -> list[Tensor]:
+    """Weights and moments in the host's memory, as tensors."""
+    return [torch.from_numpy(each) for each in (arrays.weights, arrays.mean, arrays.square)]
+
+
+def adam_(arrays: list[Tensor], gradient: Tensor, steps: Tensor, learning_rate: float) -> None:
     """One step of Adam, in place, on any device.
 
     Args:

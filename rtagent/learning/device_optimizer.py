@@ -22,12 +22,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rtagent.learning.adam import adam_
+from rtagent.learning.adam import adam_, tensors
 from rtagent.learning.device import Device
 from rtagent.learning.flat import FlatNetwork
 from rtagent.learning.optimizer import Optimizer
 from rtagent.memory.array_buffer import Copying, Floats
-from rtagent.memory.learner_state import Arrays, LearnerState, Progress
+from rtagent.memory.learner_state import LearnerState, Progress
 
 STORE_EVERY = 10
 """Updates that a learner that is alone makes at most before it stores them."""
@@ -95,7 +95,7 @@ class DeviceOptimizer(Optimizer):
         self._follow()
         for part, before in zip(self._parts, steps, strict=True):
             if before is not None:
-                arrays = self._weights[part], self._mean[part], self._square[part]
+                arrays = [each[part] for each in self._arrays]
                 adam_(arrays, gradient[part], self._steps.fill_(before + 1), learning_rate)
         self._network.statistics_into(self._weights)
         self._progress, self._unsaved = after, True
@@ -176,11 +176,6 @@ class DeviceOptimizer(Optimizer):
             return checksum(out)
 
         return copying
-
-
-def tensors(arrays: Arrays) -> list[Tensor]:
-    """Weights and moments in the host's memory, as tensors."""
-    return [torch.from_numpy(each) for each in (arrays.weights, arrays.mean, arrays.square)]
 
 
 def checksum(values: Tensor) -> int:
