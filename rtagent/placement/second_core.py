@@ -26,7 +26,7 @@ class Pending(Generic[T]):
     """A call that was handed over."""
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call: Callable[[], T] | None = call
+        self._call = call
         self._done = threading.Lock()
         self._done.acquire()
         self._result: T
@@ -40,10 +40,10 @@ class Pending(Generic[T]):
         return self._result
 
     def _run(self) -> None:
-        call, self._call = self._call, None
+        call = self._call
+        del self._call
         try:
-            if call is not None:
-                self._result = call()
+            self._result = call()
         except BaseException as error:
             self._error = error
         finally:
