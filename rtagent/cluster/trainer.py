@@ -28,7 +28,8 @@ from rtagent.memory.learner_state import Arrays, Progress
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.signature import signature
 
-ARRAYS = ("weights", "mean", "square")
+ARRAYS = (*(each.name for each in fields(Arrays)), "target")
+"""Names of the arrays of a snapshot that have a value for each parameter."""
 
 
 class Trainer:
@@ -175,11 +176,8 @@ class Trainer:
 
 def snapshot_arrays(snapshot: Snapshot) -> dict[str, npt.NDArray[Any]]:
     """A snapshot as arrays by name, for a message."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        name: getattr(snapshot.arrays, name) for name in ARRAYS
-    }
     progress = np.array(astuple(snapshot.progress), np.int64)
-    return {**arrays, "target": snapshot.target, "progress": progress}
+    return {**vars(snapshot.arrays), "target": snapshot.target, "progress": progress}
 
 
 def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Snapshot:
@@ -189,20 +187,19 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
         MessageError: the arrays are no snapshot of so many parameters, or have a number with which
             nothing can be learned.
     """
-    names = (*ARRAYS, "target")
     shapes = {name: each.shape for name, each in arrays.items()}
-    if shapes != {**dict.fromkeys(names, (parameters,)), "progress": (len(fields(Progress)),)}:
+    if shapes != {**dict.fromkeys(ARRAYS, (parameters,)), "progress": (len(fields(Progress)),)}:
         raise MessageError(f"no state of {parameters} parameters: {shapes}")
-    flat = [arrays[name].astype(np.float32) for name in names]
-    weights, mean, square, target = flat
+    flat = [arrays[name].astype(np.float32) for name in ARRAYS]
+    state, target = Arrays(*flat[:-1]), flat[-1]
     progress = Progress(*arrays["progress"].astype(np.int64).tolist())
     counts = (
         progress.updates, progress.steps, progress.samples, progress.actor_steps,
         progress.actor_skipped,
     )
     # A network may have a constant that is infinite, such as a mask.
-    if any(np.isnan(each).any() for each in flat) or min(square.min(), *counts) < 0:
+    if any(np.isnan(each).any() for each in flat) or min(state.square.min(), *counts) < 0:
         raise MessageError("no state to learn on: it has NaN, or counts or squares below 0")
     if not LEAST_EXPONENT <= progress.scale_exponent <= MOST_EXPONENT:
         raise MessageError(f"no state to learn on: a loss scale of 2**{progress.scale_exponent}")
-    return Snapshot(Arrays(weights, mean, square), target, progress)
+    return Snapshot(state, target, progress)
