@@ -38,7 +38,9 @@ from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
+from rtagent.learning.shared_update import Gradient
 from rtagent.memory.array_buffer import Floats
+from rtagent.memory.learner_state import Progress
 from rtagent.storage.checkpoint import CheckpointError
 
 PATIENCE_S = 0.25
@@ -223,10 +225,11 @@ class ClusterLearner:
         batch = batch_of(columns)
         with self._training:
             started, before = self._clock.now(), trainer.version
-            _, errors = trainer.learn(batch, learning_rate)
+            gradient = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
-            values = _update_values(trainer, self._clock.now() - started)
+            values = _update_values(gradient, trainer.progress, self._clock.now() - started)
+            errors = gradient.errors.numpy(force=True)
         self._answer(parts, counts, values, errors)
         if published:
             with self._training:
@@ -375,10 +378,8 @@ def _trainer_of(joining: Joining) -> Trainer:
         raise UserError(f"on the learner's machine: {error}") from error
 
 
-def _update_values(trainer: Trainer, seconds: float) -> dict[str, Any]:
-    """Values for every answer: of the newest update, which took `seconds`."""
-    gradient, progress = trainer.gradient, trainer.progress
-    assert gradient is not None, "there was an update"
+def _update_values(gradient: Gradient, progress: Progress, seconds: float) -> dict[str, Any]:
+    """Values for every answer: of an update, the progress after it, and how long it took."""
     left_out: Outcome = "overflowed" if gradient.overflowed else "skipped"
     outcome: Outcome = "applied" if gradient.finite else left_out
     return {

@@ -45,7 +45,6 @@ class Trainer:
     Attributes:
         parameters: number of learned values.
         begun: whether there is a state to learn on.
-        gradient: of the newest update; None before the first.
     """
 
     def __init__(self, config: Config, blueprint: Blueprint) -> None:
@@ -57,7 +56,6 @@ class Trainer:
         self._update = SharedUpdate.private(
             build_network(config, blueprint), learning, device.generator(config.run.seed), device
         )
-        self.gradient: Gradient | None = None
         self.begun = False
         self._measured = learning.precision != "auto"
         self._blueprint = blueprint
@@ -86,7 +84,7 @@ class Trainer:
         self._update.publish()
         self.begun = True
 
-    def learn(self, batch: Batch, learning_rate: float) -> tuple[float, Floats]:
+    def learn(self, batch: Batch, learning_rate: float) -> Gradient:
         """One update.
 
         Args:
@@ -94,16 +92,14 @@ class Trainer:
             learning_rate: Adam's step size.
 
         Returns:
-            The loss of the batch, and the absolute error of each transition (B,). A loss or a
-            gradient that is not finite changes nothing.
+            Its gradient; one that is not finite changes nothing.
         """
         if learning_rate != self._update.learning.learning_rate:
             changed = {"learning_rate": learning_rate}
             self._update.learning = self._update.learning.model_copy(update=changed)
         if not self._measured:
             self._choose_precision(len(batch.actions))
-        self.gradient = gradient = self._update.step(batch)
-        return gradient.loss, gradient.errors.numpy(force=True)
+        return self._update.step(batch)
 
     def errors(self, batch: Batch) -> Floats:
         """Absolute errors of the transitions of a batch, (B,); nothing is learned."""

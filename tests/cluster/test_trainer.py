@@ -69,9 +69,9 @@ def test_a_gpu_keeps_nothing_to_itself_that_is_asked_for(
     gpu = Device(torch.device("cpu"), nullcontext)
     here, there = (begun(world, each, monkeypatch) for each in (HOST, gpu))
     for at, batch in zip(range(UPDATES), batches(world), strict=False):
-        losses, errors = zip(*(each.learn(batch, 1e-3) for each in (here, there)), strict=True)
-        assert losses[0] == losses[1]
-        np.testing.assert_array_equal(errors[0], errors[1])
+        one, other = (each.learn(batch, 1e-3) for each in (here, there))
+        assert one.loss == other.loss
+        assert torch.equal(one.errors, other.errors)
         assert there.progress.updates == BEGUN + at + 1
         # At each of them, others of the updates are not stored yet.
         found = [told(each, tmp_path / str(index), batch)
