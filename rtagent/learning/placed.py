@@ -99,7 +99,7 @@ class StepTimes:
 
 
 def measure_plan(
-    planned: SharedUpdate, single: SharedUpdate, batch: Batch, seconds: float, clock: Clock,
+    planned: SharedUpdate, single: SharedUpdate, batch: Batch, seconds: float,
     on_progress: Callable[[float], None],
 ) -> StepTimes:
     """Measure some steps of two updates in turns, so that the machine is the same for both.
@@ -109,9 +109,9 @@ def measure_plan(
         single: with the plan for one core in force.
         batch: transitions.
         seconds: about how long; some steps are made in any case.
-        clock: of the process.
         on_progress: called with the fraction that is done.
     """
+    clock = MonotonicClock()
     times: dict[SharedUpdate, list[tuple[float, float]]] = {planned: [], single: []}
     for update in (planned, single):
         for _ in range(WARM_UPS):
@@ -139,8 +139,7 @@ def _step(update: SharedUpdate, batch: Batch, clock: Clock) -> tuple[float, floa
 
 def measure_placement(
     config: Config, blueprint: Blueprint, placement: Placement, seconds: float,
-    on_progress: Callable[[float], None], clock: Clock | None = None,
-    build: Build = build_network,
+    on_progress: Callable[[float], None], build: Build = build_network,
 ) -> StepTimes:
     """Measure a plan and the best plan for one core, on private weights in this process."""
     batch = random_batch(blueprint, placement.profile.batch_size, config.run.seed)
@@ -153,8 +152,6 @@ def measure_placement(
     for update, plan in plans.items():
         PlacedUpdate(update, plan, core).put_in_force()
     try:
-        return measure_plan(
-            planned, single, batch, seconds, clock or MonotonicClock(), on_progress
-        )
+        return measure_plan(planned, single, batch, seconds, on_progress)
     finally:
         core.close()

@@ -16,7 +16,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from benchmarks.learning.ap_drl import ddpg
-from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
@@ -349,7 +348,7 @@ def test_a_plan_is_measured_beside_that_for_one_core() -> None:
     blueprint = probe(config)
     placement = place(_profile(config, blueprint))
     told: list[float] = []
-    measured = measure_placement(config, blueprint, placement, 0.02, told.append, MonotonicClock())
+    measured = measure_placement(config, blueprint, placement, 0.02, told.append)
     assert min(measured.planned_ms, measured.single_ms) > 0.0
     assert len(measured.planned) == len(measured.single) >= 3
     assert told[-1] == 1.0
