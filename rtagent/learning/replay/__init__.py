@@ -1,4 +1,1 @@
-"""Transitions out of the shared rings: indexed, chosen, and copied into batches.
-
-May import `memory` and `config`.
-"""
+"""Transitions out of the shared rings: indexed, chosen, and copied into batches."""
