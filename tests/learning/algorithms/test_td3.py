@@ -41,25 +41,6 @@ def turn(update: SharedUpdate, seed: int) -> bool:
     return gradient.acting
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_late_gradients_keep_the_actor_s_share(count: int) -> None:
-    """Each learner reads before the others have applied theirs, as in a live round."""
-    updates = in_turn(count, "td3")
-    waiting = []
-    for update in updates:
-        update.refresh()
-        waiting.append(update.compute(batch(), 0))
-    for step in range(40):
-        index = step % count
-        updates[index].apply(waiting[index])
-        progress = updates[index].refresh()
-        waiting[index] = updates[index].compute(batch(step), progress.updates)
-    progress = updates[0].state.progress
-    assert progress.steps == 40
-    # One step of the actor for two of the critics, give or take what is under way.
-    assert 40 - 2 * count <= progress.actor_steps <= 40
-
-
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of steps behind the actor's moments, as Adam was told it at each of its steps."""
@@ -75,15 +56,22 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return told
 
 
-@pytest.mark.parametrize("count", [1, 3, 8])
-def test_adam_counts_the_actor_s_own_steps(count: int, counted: list[int]) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_late_gradients_keep_the_actor_s_share_and_adam_counts_its_steps(
+    count: int, counted: list[int]
+) -> None:
+    """Each learner reads before the others have applied theirs, as in a live round."""
     updates = in_turn(count, "td3")
     waiting = [(update.refresh(), update.compute(batch(), 0))[1] for update in updates]
-    for step in range(24):
+    for step in range(40):
         update = updates[step % count]
         update.apply(waiting[step % count])
         progress = update.refresh()
         waiting[step % count] = update.compute(batch(step), progress.updates)
+    progress = updates[0].state.progress
+    assert progress.steps == 40
+    # One step of the actor for two of the critics, give or take what is under way.
+    assert 40 - 2 * count <= progress.actor_steps <= 40
     assert len(counted) >= 8
     assert counted == list(range(len(counted)))
 
