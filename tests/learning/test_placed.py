@@ -36,7 +36,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.layers import InTurn
 from rtagent.placement.problem import Placed, Plan
-from rtagent.placement.profile import Profile
+from rtagent.placement.profile import PASSES, Profile
 from rtagent.placement.second_core import SecondCore
 from rtagent.placement.step import Placement, place, step_problem
 from tests.placement.steps import made_profile
@@ -72,12 +72,12 @@ def _everything_beside(profile: Profile) -> Placement:
     return Placement(profile, problem, Plan(tuple(placed)))
 
 
-def _only_passes_beside(profile: Profile) -> Placement:
-    """All passes are on the second core, and torch runs all layers itself."""
+def _only_passes_beside(profile: Profile, passes: tuple[str, ...] = PASSES) -> Placement:
+    """These passes are on the second core, and torch runs all layers itself."""
     problem = step_problem(profile, ("float32",), beside=True, weights=False)
     placed = [
-        Placed(problem.usable(number)[-1], float(number), number + 1.0)
-        for number in range(len(profile.parts))
+        Placed(problem.usable(n)[-1 if part.own_pass in passes else 0], float(n), n + 1.0)
+        for n, part in enumerate(profile.parts)
     ]
     return Placement(profile, problem, Plan(tuple(placed)))
 
@@ -214,13 +214,7 @@ def test_passes_at_once_through_a_network_that_keeps_something(
         batch, next_observations=batch.observations + 1.0, discounts=torch.ones(SIZE),
         terminals=torch.zeros(SIZE, dtype=torch.bool),
     )
-    profile = _profile(config, blueprint)
-    problem = step_problem(profile, ("float32",), beside=True, weights=False)
-    placed = [
-        Placed(problem.usable(n)[-1 if part.own_pass in beside else 0], float(n), n + 1.0)
-        for n, part in enumerate(profile.parts)
-    ]
-    placement = Placement(profile, problem, Plan(tuple(placed)))
+    placement = _only_passes_beside(_profile(config, blueprint), beside)
     with _plain_and_planned(config, blueprint, placement) as (plain, planned):
         expected = plain.step(batch)
         monkeypatch.setattr(Keeping, "kept", threading.Semaphore(0), raising=False)
