@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,23 +126,39 @@ def test_a_learner_writes_where_its_node_says_whoever_starts_it(
     assert [each.parent.name for each in tmp_path.glob(f"*/{LOCK}")] == [used] * bool(used)
 
 
-def test_why_a_learner_could_not_begin_is_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    why = f"another learner writes its checkpoints into {tmp_path}: end that one"
-    trace = (
-        f'ray::LearnerActor.__init__()\n  File "a.py", line 1, in hold\n'
-        f"rtagent.errors.UserError: {why}"
-    )
-    cause = RayTaskError("__init__", trace, UserError(why), "learner", 1, "127.0.0.1")
-    error = ActorDiedError(cause)
+WHY = "another learner writes its checkpoints into /there: end that one"
+TRACE = (
+    'ray::LearnerActor.__init__()\n  File "a.py", line 1, in hold\n'
+    f"rtagent.errors.UserError: {WHY}"
+)
 
+
+def killed() -> ActorDiedError:
+    error = ActorDiedError()
+    error.error_msg += "\n\tname: rtagent\nThe actor is dead because it was killed by `ray.kill`."
+    return error
+
+
+@pytest.mark.parametrize(("error", "kind", "why"), [
+    (
+        ActorDiedError(RayTaskError("__init__", TRACE, UserError(WHY), "learner", 1, "127.0.0.1")),
+        NotStartedError, WHY,
+    ),
+    # Of one that could not even start, `rtagent learner` would end.
+    (
+        killed(), LostError,
+        "the learner has ended: The actor is dead because it was killed by `ray.kill`.",
+    ),
+])
+def test_a_learner_that_could_not_begin_or_was_ended_is_lost_at_once(
+    error: ActorDiedError, kind: type[LostError], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It "did not answer", again and again, and Ray would start it again.
     def fail(*_: object, **__: object) -> None:
         raise error
 
     # The cluster is still there.
-    watch = SimpleNamespace(check=lambda: None)
-    monkeypatch.setattr(ray_session, "Watch", lambda: watch)
+    monkeypatch.setattr(ray_session, "Watch", lambda: SimpleNamespace(check=lambda: None))
     monkeypatch.setattr(ray, "get", fail)
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
     call = SimpleNamespace(remote=lambda *_: object())
@@ -152,32 +167,8 @@ def test_why_a_learner_could_not_begin_is_told_at_once(
     learner._patience_s = 0.0
     with pytest.raises(LostError) as caught:
         learner.status()
-    assert str(caught.value) == why
+    assert (type(caught.value), str(caught.value)) == (kind, why)
     learner.begin("join")
-    ((_, found),) = learner.finished()
-    assert isinstance(found, EndedError)
-    assert str(found) == why
-
-
-def test_a_learner_that_somebody_has_ended_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It "did not answer", again and again, and Ray would start it again.
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    error = ActorDiedError()
-    error.error_msg += "\n\tname: rtagent\nThe actor is dead because it was killed by `ray.kill`."
-    monkeypatch.setattr(ray_session, "Watch", lambda: SimpleNamespace(check=lambda: None))
-    monkeypatch.setattr(ray, "get", fail)
-    monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
-    call = SimpleNamespace(remote=lambda *_: object())
-    learner = ray_session.LearnerHandle(SimpleNamespace(status=call, offer=call))
-    why = "the learner has ended: The actor is dead because it was killed by `ray.kill`."
-    learner._patience_s = 0.0
-    with pytest.raises(LostError, match=re.escape(why)) as caught:
-        learner.status()
-    # Of one that could not even start, `rtagent learner` would end.
-    assert not isinstance(caught.value, NotStartedError)
-    learner.begin("offer")
     ((_, found),) = learner.finished()
     assert isinstance(found, EndedError)
     assert str(found) == why
