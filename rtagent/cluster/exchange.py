@@ -288,8 +288,7 @@ class Exchange:
             return
         # Arguments that are functions are called only now: the learned state is large.
         values = tuple(each() if callable(each) else each for each in arguments)
-        size = sum(map(_size, values)) or SMALL_BYTES
-        self._send_call(_Call(method, values, session), size, now)
+        self._send_call(_Call(method, values, session), _size(values), now)
         # The wait begins when the call has left: a state may take a slow link very long.
         self._asked[method] = self._up.free_at
 
@@ -408,7 +407,7 @@ class Exchange:
         self.reason = reason
 
 
-def _size(result: Any) -> int:
-    if isinstance(result, list):
-        return sum(map(_size, result))
-    return len(result) if isinstance(result, np.ndarray) else SMALL_BYTES
+def _size(carried: Any) -> int:
+    """Bytes of the messages among arguments or results, or of a call without any."""
+    several = carried if isinstance(carried, list | tuple) else [carried]
+    return sum(len(each) for each in several if isinstance(each, np.ndarray)) or SMALL_BYTES

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.calls import EndedError
+from rtagent.cluster.exchange import SMALL_BYTES
 from rtagent.cluster.in_flight import LEAST
-from rtagent.cluster.link import Emulation
+from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import MessageError, pack
 from rtagent.processes.restart_policy import WELL_S
 from tests.cluster.edge import Edge
@@ -82,6 +83,23 @@ def test_over_the_longest_link_it_joins_once_and_repeats_nothing(rtt_s: float) -
     assert exchange.in_flight.delay_s == pytest.approx(rtt_s, abs=5 * STEP_S)
     assert len(scene.updates) > 8
     assert not exchange.lost(scene.clock.now())
+
+
+def test_a_call_without_a_message_counts_once_however_much_it_says(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That for weights, which says two numbers, counted twice.
+    scene, sizes, send = Scene(Edge()), dict[str, set[int]](), Direction.send
+
+    def noted(way: Direction, now: float, size: int, message: Any) -> None:
+        if way is scene.exchanges[0]._up:
+            sizes.setdefault(message.method, set()).add(size)
+        send(way, now, size, message)
+
+    monkeypatch.setattr(Direction, "send", noted)
+    scene.run(3.0)
+    assert sizes["join"] == sizes["weights"] == sizes["status"] == {SMALL_BYTES}
+    assert min(sizes["begin"] | sizes["offer"]) > SMALL_BYTES
 
 
 def test_a_call_that_is_worked_on_is_not_repeated() -> None:
