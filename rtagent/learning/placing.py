@@ -147,7 +147,8 @@ class Placing:
         except Exception as error:
             # A network whose parts cannot be measured can still learn without a plan.
             self._failed.add(size)
-            self._event("placement_failed", batch_size=size, error=" ".join(str(error).split()))
+            said = " ".join(str(error).split()) or type(error).__name__
+            self._event("placement_failed", batch_size=size, error=said)
             return
         self._plans[size] = None
         if placement.uses_second:
