@@ -37,15 +37,10 @@ def single_plan(problem: Problem, processor: str) -> Plan | None:
         return None
     chosen: dict[int, int] = {}
     for group in tied(problem):
-        costs = {}
-        for unit in here:
-            times = [problem.tasks[task].times[unit] for task in group]
-            known = [time for time in times if time is not None]
-            if len(known) == len(times):
-                costs[unit] = sum(known)
-        if not costs:
+        able = [unit for unit in here if all(unit in problem.usable(task) for task in group)]
+        if not able:
             return None
-        unit = min(costs, key=lambda each: costs[each])
+        unit = min(able, key=lambda each: sum(problem.time_us(task, each) for task in group))
         chosen |= dict.fromkeys(group, unit)
     order = [float(task) for task in range(len(problem.tasks))]
     return schedule(problem, [chosen[task] for task in range(len(problem.tasks))], order)
