@@ -23,7 +23,7 @@ has the weight 0, as have all decisions of a sequence if frames or states of it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,11 +36,7 @@ from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 
 
-def _no_positions() -> Tensor:
-    return torch.zeros(0, dtype=torch.int64)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SequenceBatch(Batch):
     """B sequences of T decisions, of which N are learned from.
 
@@ -58,12 +54,12 @@ class SequenceBatch(Batch):
         end: the step after the last one that is learned from.
     """
 
-    parents: Tensor = field(default_factory=_no_positions)
-    starts: Tensor = field(default_factory=lambda: torch.zeros(0))
-    learned: Tensor = field(default_factory=_no_positions)
-    successors: Tensor = field(default_factory=_no_positions)
-    burn_in: int = 0
-    end: int = 0
+    parents: Tensor
+    starts: Tensor
+    learned: Tensor
+    successors: Tensor
+    burn_in: int
+    end: int
 
     @property
     def at_once(self) -> int:
