@@ -20,6 +20,7 @@ from rtagent.cluster.frame_cache import SentFrames
 from rtagent.cluster.message import Kind, Message, MessageError, lay_out
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.cluster.received_shares import LARGEST_WEIGHT
+from rtagent.learning.replay.batch import ACTION_DTYPES
 from rtagent.learning.replay.replay import Chosen, Replay
 from rtagent.memory.frames import FrameRing, Ints
 
@@ -137,8 +138,9 @@ class BufferNode(Node):
 def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:
     """The columns of transitions that are sent, other than their frames."""
     transitions, weights = chosen.transitions, chosen.weights
+    actions = transitions.action
     return {
-        "actions": _actions(transitions.action),
+        "actions": actions.astype(ACTION_DTYPES[actions.dtype.kind]),
         "rewards": transitions.reward,
         "discounts": transitions.discount,
         "terminals": transitions.terminal,
@@ -146,8 +148,3 @@ def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:
         else weights.astype(np.float32),
         "demonstrated": transitions.demonstrated,
     }
-
-
-def _actions(actions: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Actions as the learner uses them: discrete actions are indices, int64 for torch."""
-    return actions.astype(np.int64 if actions.dtype.kind == "i" else np.float32)

@@ -21,7 +21,8 @@ from rtagent.policy.inputs import Inputs
 
 _NONE: Ints = np.empty(0, np.int64)
 Memory = Callable[[tuple[int, ...], npt.DTypeLike], Frames]
-_ACTION_DTYPES = {"i": np.int64, "f": np.float32}
+ACTION_DTYPES = {"i": np.int64, "f": np.float32}
+"""Types of actions in a batch, by the kind of those in rows: discrete ones are indices."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class _Layout:
         self._chosen = chosen
         self._states, self._successors = states, successors
         action = chosen.action
-        self._actions = np.empty(action.shape, _ACTION_DTYPES[action.dtype.kind])
+        self._actions = np.empty(action.shape, ACTION_DTYPES[action.dtype.kind])
         self._weights = np.ones(len(chosen), np.float32)
         self._pending = pending
         shape = len(chosen), 0 if pending is None else pending.width
