@@ -17,7 +17,7 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.execution import PlacedStep
-from rtagent.placement.layers import InTurn, SplitLayers
+from rtagent.placement.layers import SplitLayers, StepRunner
 from rtagent.placement.second_core import SecondCore
 from rtagent.placement.step import Placement, place_on_one
 
@@ -66,7 +66,7 @@ class PlacedUpdate:
 
     def take_back(self) -> None:
         """Run everything on one core again, as without a plan."""
-        self._algorithm.runner = InTurn()
+        self._algorithm.runner = StepRunner()
         self._algorithm.precision = self.before
         for layers in self._layers:
             layers.restore()

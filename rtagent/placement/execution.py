@@ -24,13 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rtagent.placement.layers import StepRunner
 from rtagent.placement.profile import ON_THE_TAPE
 from rtagent.placement.second_core import Pending, SecondCore
 from rtagent.placement.step import SECOND, Placement
 
 
-class PlacedStep:
-    """A runner (`layers.StepRunner`) that follows a plan.
+class PlacedStep(StepRunner):
+    """A runner that follows a plan.
 
     Attributes:
         split: names of the layers that it has to run.
@@ -70,12 +71,6 @@ class PlacedStep:
             return pending.result()
 
         return answer
-
-    def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
-        return call()
-
-    def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
-        return call()
 
     def weights(self, layer: str, call: Callable[[], None]) -> None:
         if self._kind != ON_THE_TAPE:

@@ -9,55 +9,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 
-class StepRunner(Protocol):
-    """Decides where the parts of a step run."""
+class StepRunner:
+    """Decides where the parts of a step run. This one runs all in the calling thread, in turn."""
 
     def precision(self, layer: str) -> torch.dtype | None:
         """A layer's precision in this pass. If None, that of autocast, or of its weights."""
-
-    def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
-        """Run a layer's forward pass; its result is needed at once."""
-
-    def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
-        """Compute the gradient of a layer's inputs; it is needed at once."""
-
-    def weights(self, layer: str, call: Callable[[], None]) -> None:
-        """Compute the gradient of a layer's weights, at any time before the step ends."""
-
-    def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Begin a pass (`profile.PASSES`), now or when its result is asked for."""
-
-    def finish(self) -> None:
-        """Wait until all parts are done; called at the end of a step, even if it has failed."""
-
-
-class InTurn:
-    """A runner that runs everything in the calling thread, when its result is asked for."""
-
-    def precision(self, layer: str) -> torch.dtype | None:
         return None
 
     def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        """Run a layer's forward pass; its result is needed at once."""
         return call()
 
     def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        """Compute the gradient of a layer's inputs; it is needed at once."""
         return call()
 
     def weights(self, layer: str, call: Callable[[], None]) -> None:
+        """Compute the gradient of a layer's weights, at any time before the step ends."""
         call()
 
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Begin a pass (`profile.PASSES`), now or when its result is asked for."""
         return call
 
     def finish(self) -> None:
-        pass
+        """Wait until all parts are done; called at the end of a step, even if it has failed."""
 
 
 class SplitLayers:

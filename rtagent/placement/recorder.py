@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
+from rtagent.placement.layers import StepRunner
 from rtagent.placement.profile import ON_THE_TAPE, PASSES, Key
 
 MIB = 2.0**20
@@ -55,8 +55,8 @@ class _Thread:
             self.before, self.newest = [key], key
 
 
-class Recorder:
-    """A runner (`layers.StepRunner`) that runs everything in turn, and measures the times.
+class Recorder(StepRunner):
+    """A runner that runs everything in turn, and measures the times.
 
     Args:
         now: seconds; by default the CPU time of the calling thread, which stands still while other
@@ -104,9 +104,6 @@ class Recorder:
                 before.before = [*dict.fromkeys([*before.before, *mine.before])]
 
         return run
-
-    def precision(self, layer: str) -> torch.dtype | None:
-        return None
 
     def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
         output = call()

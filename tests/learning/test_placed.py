@@ -34,7 +34,7 @@ from rtagent.learning.profiling import (
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
-from rtagent.placement.layers import InTurn
+from rtagent.placement.layers import StepRunner
 from rtagent.placement.problem import Placed, Plan
 from rtagent.placement.profile import PASSES, Profile
 from rtagent.placement.second_core import SecondCore
@@ -129,7 +129,7 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
             assert not any(each.requires_grad for each in gradients)
         assert (planned.state.current.weights == plain.state.current.weights).all()
     assert isinstance(planned.algorithm, Placeable)
-    assert isinstance(planned.algorithm.runner, InTurn)
+    assert type(planned.algorithm.runner) is StepRunner
     _assert_same_step(plain, planned, batch)
 
 

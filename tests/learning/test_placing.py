@@ -16,7 +16,7 @@ from rtagent.learning.beginning import build_network
 from rtagent.learning.placing import Placing
 from rtagent.learning.profiling import random_batch
 from rtagent.learning.shared_update import SharedUpdate
-from rtagent.placement.layers import InTurn
+from rtagent.placement.layers import StepRunner
 from rtagent.placement.trial import FIRST_STEPS, WINDOW
 from tests.placement.steps import made_actor_critic, made_profile
 
@@ -72,7 +72,7 @@ class Bench:
     def plain(self) -> bool:
         algorithm = self.update.algorithm
         assert isinstance(algorithm, Placeable)
-        return isinstance(algorithm.runner, InTurn)
+        return type(algorithm.runner) is StepRunner
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rtagent.placement.layers import InTurn, SplitLayers
+from rtagent.placement.layers import SplitLayers, StepRunner
 
 
 class _Weighed(nn.Sequential):
@@ -69,7 +69,7 @@ def _gradients(network: nn.Module) -> dict[str, Tensor | None]:
 def _split_with_the_same_gradients(network: nn.Module) -> tuple[str, ...]:
     """The layers of a network that are split, with which it has torch's own gradients."""
     expected = _gradients(network)
-    layers = SplitLayers(network, InTurn())
+    layers = SplitLayers(network, StepRunner())
     found = _gradients(network)
     layers.restore()
     for name, gradient in expected.items():
@@ -90,7 +90,7 @@ def test_a_weight_that_is_computed_keeps_its_gradient(
 
 def test_layers_that_share_a_weight_are_left_to_torch() -> None:
     # Two threads that add to one gradient would lose additions.
-    assert SplitLayers(_Tied(), InTurn()).names == ("last",)
+    assert SplitLayers(_Tied(), StepRunner()).names == ("last",)
 
 
 @pytest.mark.parametrize("part", ["weight", "bias"])
@@ -98,7 +98,7 @@ def test_a_layer_of_which_a_part_does_not_learn_is_left_to_torch(part: str) -> N
     network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 2))
     getattr(network[2], part).requires_grad_(False)
     expected = _gradients(network)
-    assert SplitLayers(network, InTurn()).names == ("0", "3")
+    assert SplitLayers(network, StepRunner()).names == ("0", "3")
     for name, gradient in _gradients(network).items():
         assert (gradient is None) == (expected[name] is None), name
 

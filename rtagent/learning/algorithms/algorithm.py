@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rtagent.config import LearningConfig, Precision
 from rtagent.errors import UserError
 from rtagent.learning.replay.batch import Batch
-from rtagent.placement.layers import InTurn, StepRunner
+from rtagent.placement.layers import StepRunner
 from rtagent.policy.actor_critic import acting_part
 from rtagent.policy.architectures import channels_last
 
@@ -91,7 +91,7 @@ class Placeable(Algorithm):
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         super().__init__(network, learning)
-        self.runner: StepRunner = InTurn()
+        self.runner = StepRunner()
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[Tensor, Tensor]:
         self.network.zero_grad(set_to_none=True)
