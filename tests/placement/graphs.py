@@ -13,20 +13,19 @@ UNITS = (
 
 
 def random_problem(seed: int, tasks: int, units: int = 4) -> Problem:
-    """A graph with transfers, ties, units that cannot run a task, and sometimes little memory."""
+    """A graph with transfers, ties, units that cannot run a task, sometimes little memory.
+
+    It has two units at least.
+    """
     draw = random.Random(seed)
     made: list[Task] = []
     for number in range(tasks):
         times: list[float | None] = [float(draw.randint(0, 20)) for _ in range(units)]
         if draw.random() < 0.3:
             times[draw.randrange(units)] = None
-        if units == 1:
-            times = [float(draw.randint(0, 20))]
         after = tuple(each for each in range(number) if draw.random() < 0.3)
         tie = draw.randrange(number) if number and draw.random() < 0.4 else None
         processor = draw.random() < 0.5
-        if not any(time is not None for time in times):
-            times = [1.0] * units
         made.append(Task(
             f"task {number}", tuple(times), after, processor_of=tie if processor else None,
             precision_of=None if processor else tie, output_mb=float(draw.randint(0, 2)),
