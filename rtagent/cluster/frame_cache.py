@@ -12,15 +12,12 @@ Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-A, name as future work.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.frames import Ints
 
 Flags = npt.NDArray[np.bool_]
-Frames = npt.NDArray[Any]
 
 
 class SentFrames:
@@ -79,24 +76,3 @@ class SentFrames:
         chosen = candidates[~np.isin(candidates, used)][:count]
         self._next = int(chosen[-1] + 1) % self.slots
         return chosen
-
-
-class FrameStore:
-    """The learner's memory for the frames of one node.
-
-    Args:
-        slots: number of frames.
-        shape: of a frame.
-        dtype: of its elements.
-    """
-
-    def __init__(self, slots: int, shape: tuple[int, ...], dtype: str) -> None:
-        self._frames: Frames = np.zeros((slots, *shape), dtype)
-
-    def put(self, slots: Ints, frames: Frames) -> None:
-        """Put frames (n, *shape) into slots (n,)."""
-        self._frames[slots] = frames
-
-    def stacks(self, slots: Ints) -> Frames:
-        """Copies (B, L, *shape) of the frames in slots (B, L)."""
-        return self._frames.take(slots, axis=0)

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtagent.cluster.frame_cache import Frames, FrameStore
 from rtagent.cluster.message import Kind, Message, MessageError
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import Frames
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -40,7 +40,7 @@ class ReceivedShares:
     expected = 0
 
     def __init__(self, slots: int, blueprint: Blueprint) -> None:
-        self._store = FrameStore(slots, blueprint.frame_shape, blueprint.frame_dtype)
+        self._frames: Frames = np.zeros((slots, *blueprint.frame_shape), blueprint.frame_dtype)
         self._stack = blueprint.frame_stack
         self._discrete = blueprint.action_shape == ()
         self._actions = blueprint.action_space.n if self._discrete else 0
@@ -55,11 +55,11 @@ class ReceivedShares:
         Raises:
             MessageError: something is missing, or is not what this network learns from.
         """
-        arrays, store = message.arrays, self._store
+        arrays = message.arrays
         try:
-            store.put(arrays["new_slots"], arrays["new_frames"])
+            self._frames[arrays["new_slots"]] = arrays["new_frames"]
             # Copied now: a later message may put other frames into these slots.
-            stacks = store.stacks(arrays["slots"])
+            stacks = self._frames.take(arrays["slots"], axis=0)
             columns = {name: arrays[name] for name in COLUMNS}
             largest = float(message.values[LARGEST_WEIGHT])
             self._check(columns, stacks, largest)

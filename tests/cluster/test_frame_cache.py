@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.cluster.frame_cache import FrameStore, SentFrames
+from rtagent.cluster.frame_cache import SentFrames
 from rtagent.cluster.message import unpack
 from rtagent.cluster.node import Settings
 from rtagent.memory.frames import FrameRing
@@ -28,7 +28,7 @@ SLOTS = 16
 def test_every_slot_holds_the_frame_that_is_expected_there(
     kept: int, messages: list[tuple[int, set[int]]],
 ) -> None:
-    sent, store = SentFrames(kept, CAPACITY), FrameStore(kept, (1,), "int64")
+    sent, store = SentFrames(kept, CAPACITY), np.zeros(kept, np.int64)
     oldest = 0
     for step, chosen in messages:
         # The world goes on: numbers grow, and those that the ring has lost are not chosen.
@@ -38,8 +38,8 @@ def test_every_slot_holds_the_frame_that_is_expected_there(
         slots, new = sent.place(numbers)
         assert (new == ~expected).all()
         assert len(set(slots.tolist())) == len(numbers)
-        store.put(slots[new], numbers[new][:, None])
-        np.testing.assert_array_equal(store.stacks(slots[None])[0, :, 0], numbers)
+        store[slots[new]] = numbers[new]
+        np.testing.assert_array_equal(store[slots], numbers)
 
 
 def test_a_frame_travels_once_while_there_is_room() -> None:
@@ -63,7 +63,7 @@ def test_a_share_that_the_ring_lost_while_it_was_made_changes_nothing(
 ) -> None:
     world = Edge(slots=512, stack=2, episode=7)
     world.play(100)
-    learner, read = FrameStore(512, (3,), "float32"), FrameRing.read
+    learner, read = np.zeros((512, 3), np.float32), FrameRing.read
     lost = 0
 
     def losing(self: FrameRing, *args: Any) -> Any:
@@ -83,8 +83,8 @@ def test_a_share_that_the_ring_lost_while_it_was_made_changes_nothing(
         # States and successors of two frames each.
         assert sent.unpacked_bytes == 8 * 4 * world.frames.frames[0].nbytes
         message = unpack(sent.block).arrays
-        learner.put(message["new_slots"], message["new_frames"])
-        newest = learner.stacks(message["slots"])[:, 1, 0] * 100
+        learner[message["new_slots"]] = message["new_frames"]
+        newest = learner[message["slots"]][:, 1, 0] * 100
         np.testing.assert_allclose(newest, sent.frames, atol=1e-3)
 
 
