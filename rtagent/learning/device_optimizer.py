@@ -97,7 +97,7 @@ class DeviceOptimizer(Optimizer):
             if before is not None:
                 arrays = [each[part] for each in self._arrays]
                 adam_(arrays, gradient[part], self._steps.fill_(before + 1), learning_rate)
-        self._network.statistics_into(self._weights)
+        self._network.unlearned_into(self._weights)
         self._progress, self._unsaved = after, True
 
     def note(self, progress: Progress) -> None:
@@ -112,7 +112,7 @@ class DeviceOptimizer(Optimizer):
             self._target_number = state.target_number
         self._following.lerp_(self._weights, 1.0 if tau is None else tau)
         # The infinite constant of a mask has become no number.
-        self._network.statistics_into(self._following)
+        self._network.unlearned_into(self._following)
         self._target_seen, self._target_unsaved, self._target_loaded = updates, True, False
 
     def store(self) -> None:

@@ -28,7 +28,7 @@ class FlatNetwork:
         state = list(networks.float_state(module))
         self._tensors = [tensor for _, tensor in state]
         self._parameters = [learned.get(name) for name, _ in state]
-        self._has_statistics = None in self._parameters
+        self._has_unlearned = None in self._parameters
         self._sizes = [tensor.numel() for tensor in self._tensors]
         self.size = sum(self._sizes)
 
@@ -53,9 +53,9 @@ class FlatNetwork:
         if factor != 1.0:
             out.mul_(factor)
 
-    def statistics_into(self, out: Tensor) -> None:
+    def unlearned_into(self, out: Tensor) -> None:
         """Copy state that does not learn, as averages of a normalisation, into a flat array."""
-        if not self._has_statistics:
+        if not self._has_unlearned:
             return
         pieces = zip(self._pieces(out), self._tensors, self._parameters, strict=True)
         for piece, tensor, parameter in pieces:

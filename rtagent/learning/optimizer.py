@@ -150,7 +150,7 @@ class HostOptimizer(Optimizer):
                 adam.copy(old)
             else:
                 adam.step(old, gradient[part], before, learning_rate)
-        self._network.statistics_into(torch.from_numpy(state.copies[index].weights))
+        self._network.unlearned_into(torch.from_numpy(state.copies[index].weights))
         state.commit(after)
 
     def note(self, progress: Progress) -> None:
@@ -165,7 +165,7 @@ class HostOptimizer(Optimizer):
         else:
             soft_update(state.target, state.current.weights, tau, out)
             # The infinite constant of a mask would become no number.
-            self._network.statistics_into(torch.from_numpy(out))
+            self._network.unlearned_into(torch.from_numpy(out))
         state.commit_target(updates)
 
     def store(self) -> None:
