@@ -261,7 +261,7 @@ def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> Span |
 def main() -> int:
     """Print both distributions and their ratio; exit code 1 if a bar is missed."""
     parser = command_line(__doc__)
-    parser.add_argument("--frames", type=at_least(BLOCKS), default=600)
+    parser.add_argument("--frames", type=at_least(2 * BLOCKS), default=600)
     parser.add_argument("--realtime", choices=("auto", "off"), default="auto")
     args = parser.parse_args()
     measured = measure(args.frames, args.realtime)

@@ -42,7 +42,7 @@ from benchmarks.cluster.daemons import (
 )
 from benchmarks.cluster.far_machine import FarMachine, in_own_network
 from benchmarks.cluster.ray_cluster import ENVIRON, program, send
-from benchmarks.command import command_line
+from benchmarks.command import at_least, command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import in_session
 from rtagent.cli.output import plain_table, print_json, stdout
@@ -303,7 +303,7 @@ def main() -> int:
     """Parse the command line, measure, print."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase, at least")
-    parser.add_argument("--daemons", type=int, default=4)
+    parser.add_argument("--daemons", type=at_least(2), default=4)
     parser.add_argument("--quick", action="store_true", help="8 s for each phase")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORD",
                         help="only the phases with one of these words in their name")

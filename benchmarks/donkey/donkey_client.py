@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import command_line, from_zero, report
+from benchmarks.command import at_least, command_line, from_zero, report
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.environment import DonkeyCar
@@ -143,7 +143,7 @@ def kills(count: int, seed: int) -> dict[str, Any]:
 def main() -> int:
     """Print the figures; exit code 1 if one is out of its limits."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=at_least(0.5), default=20.0)
     parser.add_argument("--kills", type=from_zero, default=10)
     parser.add_argument("--seed", type=from_zero, default=0)
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from benchmarks.command import command_line, report
+from benchmarks.command import at_least, command_line, report
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.camera import Camera, CameraConfig
@@ -105,7 +105,7 @@ def stream(fps: float, seconds: float) -> dict[str, Any]:
 def main() -> int:
     """Print the figures; exit code 1 if one is out of its limits."""
     parser = command_line(__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=at_least(0.5), default=20.0)
     parser.add_argument("--fps", type=float, default=60.0)
     options = parser.parse_args()
     cv2.setNumThreads(1)

@@ -52,9 +52,11 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_once(file: str, why: st
 
 @pytest.mark.parametrize("command", [
     "acting.clock --seconds 0.001", "acting.peers --seconds 0.01", "acting.chunks --seconds 0.01",
-    "acting.registration --frames 5", "acting.virtual_against_wall --seconds 20",
-    "learning.learners --seconds 0.001", "reliability.http_load --seconds 0.01",
-    "replay.adding --count 9", "replay.adding --seconds 0.01",
+    "acting.registration --frames 11", "acting.virtual_against_wall --seconds 20",
+    "cluster.cluster_faults --daemons 1", "donkey.donkey_client --seconds 0.02",
+    "donkey.donkey_simulator --seconds 0.01", "learning.learners --seconds 0.001",
+    "reliability.http_load --seconds 0.01", "replay.adding --count 9",
+    "replay.adding --seconds 0.01",
 ])
 def test_a_run_too_short_to_measure_anything_is_refused_before_it_begins(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
