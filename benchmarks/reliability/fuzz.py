@@ -144,19 +144,21 @@ def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
     with running_simulator() as (process, port), contextlib.ExitStack() as stack:
         witness = stack.enter_context(contextlib.closing(Witness(port)))
         rude = [stack.enter_context(contextlib.closing(Rude(port))) for _ in range(CLIENTS)]
-        while result.tried < count and process.poll() is None:
-            for each in rude:
-                if not each.pending:
-                    each.pending = b"".join(next(make) for _ in range(BATCH))
-                    result.tried += BATCH
-                    advance(BATCH)
-                each.exchange()
-            witness.look()
-            if not before and result.tried >= count // 10:
-                before = resident_mib(process.pid)
-        result.crashes = int(process.poll() is not None) + witness.lost
-        if process.poll() is None:
+        try:
+            while result.tried < count:
+                for each in rude:
+                    if not each.pending:
+                        each.pending = b"".join(next(make) for _ in range(BATCH))
+                        result.tried += BATCH
+                        advance(BATCH)
+                    each.exchange()
+                witness.look()
+                if not before and result.tried >= count // 10:
+                    before = resident_mib(process.pid)
             result.memory_growth_mib = max(resident_mib(process.pid) - before, 0.0)
+        except ConnectionError as error:
+            result.crashes = 1
+            print(f"simulator {result.tried}: {error}", file=sys.stderr)
         result.longest_stall_s = witness.longest
     return result
 
@@ -174,7 +176,11 @@ class Rude:
         self._sock.setblocking(False)
 
     def exchange(self) -> None:
-        """Send and receive as much as possible without waiting."""
+        """Send and receive as much as possible without waiting.
+
+        Raises:
+            ConnectionError: nobody listens any more.
+        """
         try:
             while self._sock.recv(1 << 20):
                 pass
@@ -198,11 +204,10 @@ class Witness:
 
     Attributes:
         longest: most seconds between two arrivals of telemetry.
-        lost: how often it was disconnected.
     """
 
     def __init__(self, port: int) -> None:
-        self._clock, self.longest, self.lost = MonotonicClock(), 0.0, 0
+        self._clock, self.longest = MonotonicClock(), 0.0
         self._sock = socket.create_connection(("127.0.0.1", port))
         self._sock.sendall(b'{"msg_type":"load_scene","scene_name":"warren"}')
         while b"telemetry" not in self._sock.recv(1 << 16):
@@ -211,16 +216,19 @@ class Witness:
         self._sock.setblocking(False)
 
     def look(self) -> None:
-        """Receive what has come, and answer with a control message."""
+        """Receive what has come, and answer with a control message.
+
+        Raises:
+            ConnectionError: it was disconnected.
+        """
         try:
             data = self._sock.recv(1 << 20)
         except BlockingIOError:
             # Silence counts while it lasts.
             self.longest = max(self.longest, self._clock.now() - self._heard)
             return
-        except OSError:
-            data = b""
-        self.lost += not data
+        if not data:
+            raise ConnectionError("a client that behaves was disconnected")
         self.longest = max(self.longest, self._clock.now() - self._heard)
         self._heard = self._clock.now()
         with contextlib.suppress(OSError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,6 +23,15 @@ from rtagent.env.gameboy.machine import Snapshot
 FEW = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+ENDING = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    witness = server.accept()[0]
+    witness.sendall(b"telemetry")
+    for other in [server.accept()[0] for _ in range(4)]:
+        other.recv(1)
+"""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -49,6 +60,24 @@ def test_hostile_clients_end_nothing() -> None:
     result = fuzz.simulator(0, 4000, 1, lambda done: None)
     assert result.tried == 4000
     assert result.crashes == 0
+
+
+@pytest.mark.process
+def test_a_simulator_that_ends_is_a_crash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client found nobody to connect to, and the benchmark ended with its traceback."""
+
+    @contextlib.contextmanager
+    def ending():  # type: ignore[no-untyped-def]
+        command = [sys.executable, "-c", ENDING]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline())
+
+    monkeypatch.setattr(fuzz, "running_simulator", ending)
+    assert fuzz.simulator(0, 4000, 1, lambda done: None).crashes == 1
+    assert capsys.readouterr().err.startswith("simulator ")
 
 
 def test_an_example_is_named_by_its_number() -> None:
