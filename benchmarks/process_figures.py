@@ -17,13 +17,23 @@ def proportional_bytes(pid: int) -> int:
     Pages of programs and libraries are left out: they cannot leak, and how many other processes
     share them does not depend on this program.
     """
-    kinds = ("Pss_Anon:", "Pss_Shmem:")
-    return sum(_kib(pid, "smaps_rollup", kind) for kind in kinds)
+    found = memory_of(pid, "smaps_rollup")
+    return found.get("Pss_Anon", 0) + found.get("Pss_Shmem", 0)
 
 
 def resident_bytes(pid: int) -> int:
     """Resident set size; 0 if the process is gone."""
-    return _kib(pid, "status", "VmRSS:")
+    return memory_of(pid, "status").get("VmRSS", 0)
+
+
+def memory_of(pid: int, file: str) -> dict[str, int]:
+    """Bytes by their names in `status` or `smaps_rollup` of a process; empty if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return {}
+    figures = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(kib) * _KIB for name, kib, _ in figures}
 
 
 def descriptors(pid: int) -> int:
@@ -55,11 +65,3 @@ def in_session(session: int) -> set[int]:
 
 def _fields(pid: int) -> list[str]:
     return fields_of(Path(f"/proc/{pid}/stat"))
-
-
-def _kib(pid: int, file: str, name: str) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * _KIB for line in lines if line.startswith(name)), 0)

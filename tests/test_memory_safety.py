@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.process_figures import memory_of
 from rtagent import Runtime, UserError
 from tests.conftest import events
 
@@ -38,7 +38,7 @@ def whole(runtime: Runtime, first: int) -> None:
 
 def leave_room(pid: int, room: int) -> None:
     """Let the address space of a process end so many bytes above what it is now."""
-    size = _field(f"/proc/{pid}/status", "VmSize:")
+    size = memory_of(pid, "status")["VmSize"]
     resource.prlimit(pid, resource.RLIMIT_AS, (size + room, resource.RLIM_INFINITY))
 
 
@@ -126,13 +126,5 @@ def outside(runtime: Runtime) -> int:
     beyond them, which is little, and is left out.
     """
     pids = [each["pid"] for each in runtime.status()["roles"] if each["pid"]]
-    total = 0
-    for pid in pids:
-        total += _field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")
-        total += _field(f"/proc/{pid}/smaps_rollup", "Pss_File:")
-    return total + shared_bytes(runtime)
-
-
-def _field(path: str, name: str) -> int:
-    lines = Path(path).read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
+    found = [memory_of(pid, "smaps_rollup") for pid in pids]
+    return sum(each["Pss_Anon"] + each["Pss_File"] for each in found) + shared_bytes(runtime)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.process_figures import gone
+from benchmarks.process_figures import gone, memory_of
 from benchmarks.recount.raw_ledger import ROW, Ledger, Rows, arenas
 from rtagent.config import Config
 from rtagent.memory.control import Control
@@ -37,7 +37,6 @@ REGISTERED = np.dtype(
 EVERY_S = 0.05
 MEMORY_EVERY_S = 0.5
 """Walking through the page tables of all processes takes some milliseconds."""
-KIB = 1024
 
 
 @dataclass(frozen=True)
@@ -231,9 +230,5 @@ class Witness:
 
 def _own_bytes(pid: int) -> int:
     """Proportional set size without shared memory; 0 if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            table = {line.split(":")[0]: int(line.split()[1]) for line in file if "kB" in line}
-    except OSError:
-        return 0
-    return (table["Pss"] - table["Pss_Shmem"]) * KIB
+    found = memory_of(pid, "smaps_rollup")
+    return found.get("Pss", 0) - found.get("Pss_Shmem", 0)

@@ -14,6 +14,7 @@ example is named by seed, target and number; `--first` begins with that number.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.command import command_line, from_zero
+from benchmarks.process_figures import resident_bytes
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_files import FILES, SHAPE, messages_of
 from benchmarks.reliability.fuzz_target import Target, Watch
@@ -65,7 +67,7 @@ class Result:
 
 def files(target: Target, first: int, count: int, seed: int, advance: Advance) -> Result:
     """Read `count` examples, from the number `first` on."""
-    result, watch, before = Result(), Watch(), 0.0
+    result, watch, before = Result(), Watch(), 0
     with tempfile.TemporaryDirectory(prefix="rtagent-fuzz-") as folder, target.open(
         Path(folder)
     ) as (make, use):
@@ -81,16 +83,16 @@ def files(target: Target, first: int, count: int, seed: int, advance: Advance) -
                     print(f"{target.name} {number}:\n{told}", file=sys.stderr)
             result.tried += len(numbers)
             if not before and result.tried >= count // 10:
-                before = resident_mib()
+                before = resident_bytes(os.getpid())
             advance(len(numbers))
     result.longest_stall_s, result.longest_cpu_s = watch.longest
-    result.memory_growth_mib = max(resident_mib() - before, 0.0)
+    result.memory_growth_mib = max(resident_bytes(os.getpid()) - before, 0) / 2**20
     return result
 
 
 def client(first: int, count: int, seed: int, advance: Advance) -> Result:
     """Send random lines to the environment's end of the connection."""
-    result, clock, before = Result(), MonotonicClock(), 0.0
+    result, clock, before = Result(), MonotonicClock(), 0
     make = messages_of(hostile.to_client, seed, "client", first)
     peer, pending = None, b""
     with socket.socket(socket.AF_UNIX) as listener:
@@ -129,17 +131,17 @@ def client(first: int, count: int, seed: int, advance: Advance) -> Result:
             result.longest_stall_s = max(result.longest_stall_s, clock.now() - began - LOOK_S)
             result.longest_cpu_s = max(result.longest_cpu_s, time.thread_time() - worked)
             if not before and result.tried >= count // 10:
-                before = resident_mib()
+                before = resident_bytes(os.getpid())
         connection.close()
         if peer is not None:
             peer.close()
-    result.memory_growth_mib = max(resident_mib() - before, 0.0)
+    result.memory_growth_mib = max(resident_bytes(os.getpid()) - before, 0) / 2**20
     return result
 
 
 def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
     """Send random messages of some clients to a simulator, while another client drives."""
-    result, before = Result(), 0.0
+    result, before = Result(), 0
     make = messages_of(hostile.to_simulator, seed, "simulator", first)
     with running_simulator() as (process, port), contextlib.ExitStack() as stack:
         witness = stack.enter_context(contextlib.closing(Witness(port)))
@@ -154,8 +156,8 @@ def simulator(first: int, count: int, seed: int, advance: Advance) -> Result:
                     each.exchange()
                 witness.look()
                 if not before and result.tried >= count // 10:
-                    before = resident_mib(process.pid)
-            result.memory_growth_mib = max(resident_mib(process.pid) - before, 0.0)
+                    before = resident_bytes(process.pid)
+            result.memory_growth_mib = max(resident_bytes(process.pid) - before, 0) / 2**20
         except ConnectionError as error:
             result.crashes = 1
             print(f"simulator {result.tried}: {error}", file=sys.stderr)
@@ -249,12 +251,6 @@ def running_simulator() -> Iterator[tuple[subprocess.Popen[str], int]]:
             yield process, int(process.stdout.readline().split(":")[2].split(",")[0])
         finally:
             process.kill()
-
-
-def resident_mib(pid: int | str = "self") -> float:
-    """Resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
 
 
 def main() -> int:

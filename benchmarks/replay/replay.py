@@ -29,7 +29,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -37,6 +36,7 @@ import numpy as np
 import torch
 
 from benchmarks.command import command_line
+from benchmarks.process_figures import memory_of
 from benchmarks.replay.replay_contenders import (
     BothStacks,
     Cpprb,
@@ -237,9 +237,8 @@ def _fill(name: str, count: int, pipe: Any) -> None:
 
 def _own_bytes() -> int:
     """The resident set without shared memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Rss")}
-    return (kib["RssAnon"] + kib["RssFile"]) * 1024
+    found = memory_of(os.getpid(), "status")
+    return found["RssAnon"] + found["RssFile"]
 
 
 # ---- report

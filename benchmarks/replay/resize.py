@@ -31,6 +31,7 @@ from rtagent.config import LearningConfig
 from rtagent.config_sources import load_config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
+from rtagent.memory.usage import meminfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes.scheduling import enter_realtime, sharpen_timers
 from rtagent.staggering.arbiter import Source
@@ -155,12 +156,6 @@ def moment() -> tuple[float, float]:
             return now, waited
 
 
-def meminfo(name: str) -> int:
-    """A figure of the machine's memory, in bytes."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name + ":"))
-
-
 class Owner:
     """The supervisor's part: one step of maintenance every 0.1 s."""
 
@@ -191,9 +186,9 @@ class Owner:
 
     def held(self) -> dict[str, int]:
         """Bytes that the rings hold, and the memory figures of the machine."""
-        pages = self._memory.pages()
+        pages, machine = self._memory.pages(), meminfo()
         ring = pages["frames"] + pages["ledger"]
-        return {"ring": ring, "Shmem": meminfo("Shmem"), "MemAvailable": meminfo("MemAvailable")}
+        return {"ring": ring, **{name: machine[name] for name in ("Shmem", "MemAvailable")}}
 
     def full(self) -> bool:
         """Whether the ring keeps as many ticks as the limit allows, without those of its guard."""
