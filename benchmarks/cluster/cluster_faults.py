@@ -28,8 +28,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.cluster.daemons import (
     BATCH,
-    LIMIT_S,
-    LOOK_EVERY_S,
     Cluster,
     daemon,
     evenly,
@@ -38,13 +36,13 @@ from benchmarks.cluster.daemons import (
     link,
     own_node,
     shares,
-    until,
 )
 from benchmarks.cluster.far_machine import FarMachine, in_own_network
 from benchmarks.cluster.ray_cluster import ENVIRON, program, send
 from benchmarks.command import at_least, command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import in_session
+from benchmarks.waiting import LIMIT_S, LOOK_EVERY_S, until
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.cluster.in_flight import MOST_IN_FLIGHT
 from rtagent.cluster.ray_checks import HEAD_GONE_S

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.cluster.far_machine import FAR, FarMachine
 from benchmarks.cluster.ray_cluster import Head, LearnerNode
 from benchmarks.daemon import RunningDaemon
+from benchmarks.waiting import until
 
 BATCH = 32
-LIMIT_S = 300.0
-"""Longest wait for a change."""
-LOOK_EVERY_S = 0.1
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=30", "inference.processes=1", "learning.processes=1",
     "learning.learning_starts=30", f"learning.batch_size={BATCH}", "learning.prioritized=true",
@@ -62,19 +59,6 @@ class Cluster:
         ids = {own_node(each).get("id") for each in daemons}
         nodes = self.learner.newest().get("nodes", [])
         return sum(int(node["learned"]) for node in nodes if node["id"] in ids)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        TimeoutError: it has not held within `LIMIT_S`.
-    """
-    limit = time.monotonic() + LIMIT_S
-    while not condition():
-        if time.monotonic() > limit:
-            raise TimeoutError(f"not within {LIMIT_S:g} s: {what}")
-        time.sleep(LOOK_EVERY_S)
 
 
 def link(running: RunningDaemon) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.process_figures import in_session
+from benchmarks.waiting import until
 from rtagent.processes.kernel_state import children
 
 ENVIRON = {
@@ -24,7 +24,6 @@ ENVIRON = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Environment variables for every process of the cluster."""
-START_LIMIT_S = 300.0
 
 
 class Head:
@@ -66,13 +65,7 @@ class Head:
              f"--temp-dir={self._folder.name}"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )
-        limit = time.monotonic() + START_LIMIT_S
-        while not self._answers():
-            if time.monotonic() > limit:
-                raise TimeoutError("the head of the cluster does not answer")
-            if self._process.poll() is not None:
-                raise RuntimeError("the head of the cluster has ended")
-            time.sleep(0.05)
+        until(self._answers, "the head of the cluster answers")
 
     def kill(self) -> None:
         """Kill all processes of the head."""
@@ -82,6 +75,8 @@ class Head:
             self._process = None
 
     def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError("the head of the cluster has ended")
         try:
             socket.create_connection((self._host, self.port), 1).close()
         except OSError:

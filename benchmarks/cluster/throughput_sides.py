@@ -20,6 +20,7 @@ import torch
 
 from benchmarks.acting.registration import NoPipe
 from benchmarks.cluster.plain_actors import PLAIN_ROWS, PlainLearner, PlainReplay, begun
+from benchmarks.waiting import until
 from benchmarks.worlds.pattern_world import PatternWorld, with_network
 from rtagent.clock import MonotonicClock
 from rtagent.cluster import ray_session
@@ -33,8 +34,8 @@ from rtagent.processes.worker import Assignment, WorkerContext
 
 LEARNERS = 8.0
 """Learner actors that fit into the cluster."""
-START_S, STOP_S = 90.0, 30.0
-POLL_S, START_POLL_S = 0.002, 0.05
+STOP_S = 30.0
+POLL_S = 0.002
 PAGE = 4096
 BESIDE_S = 0.1
 TICKS_PER_S = 60
@@ -124,11 +125,7 @@ class Daemon:
             target=work, args=(self._pattern.memory.handles, entry, str(folder))
         )
         self.process.start()
-        end = time.monotonic() + START_S
-        while not self._is_ready():
-            if time.monotonic() > end:
-                raise RuntimeError(f"{name} is not ready after {START_S:.0f} s")
-            time.sleep(START_POLL_S)
+        until(self._is_ready, f"{name} is ready")
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
         """As `Side` says."""
@@ -179,11 +176,8 @@ class Daemon:
 
     def _next_update(self) -> tuple[int, float]:
         """Wait until an update is done; the number of updates so far, and the time."""
-        before, end = int(self._record.applied), time.monotonic() + START_S
-        while int(self._record.applied) == before:
-            if time.monotonic() > end:
-                raise RuntimeError(f"no update in {START_S:.0f} s")
-            time.sleep(POLL_S)
+        before = int(self._record.applied)
+        until(lambda: int(self._record.applied) != before, "an update is made", POLL_S)
         return int(self._record.applied), time.monotonic()
 
 

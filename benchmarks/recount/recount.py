@@ -28,6 +28,7 @@ from benchmarks.recount.episodes import against_windows
 from benchmarks.recount.figures import NOT_RECOUNTED, of_moment, of_rows
 from benchmarks.recount.learning import evaluation, horizon_between, sizes_between
 from benchmarks.recount.witness import EVERY_S, Witness
+from benchmarks.waiting import LIMIT_S, until
 from rtagent.cli.output import plain_table, print_json, stdout
 
 CAPACITY = 20_000
@@ -41,7 +42,6 @@ ALONE_S = 0.1
 """The daemon repeats an answer for 45 ms: after this time it must be a new one."""
 DIVIDED_S = 0.5
 """Longest time from the end of an episode until memory is divided anew."""
-SETTLED_S = 180.0
 TRIALS = 3
 """Comparisons at most: a figure may change several times between two looks."""
 LOSS_TRIALS = 10
@@ -75,17 +75,13 @@ class Run:
 
     def kill(self, role: str, index: int) -> None:
         """Kill a process and wait until every process runs again."""
-        until = time.monotonic() + SETTLED_S
-        while not self._kill(role, index):
-            if time.monotonic() > until:
-                raise TimeoutError(f"{role} {index} does not live")
-            time.sleep(EVERY_S)
+        until(lambda: self._kill(role, index), f"{role} {index} lives")
         killed = self.witness.lives[role, index][-1]
         # On a busy machine the daemon takes a moment to notice.
-        while killed in (each["pid"] for each in self.daemon.status()["roles"]):
-            if time.monotonic() > until:
-                raise TimeoutError(f"the daemon does not notice that {role} {index} is dead")
-            time.sleep(EVERY_S)
+        until(
+            lambda: killed not in [each["pid"] for each in self.daemon.status()["roles"]],
+            f"the daemon notices that {role} {index} is dead",
+        )
         self.settle()
 
     def _kill(self, role: str, index: int) -> bool:
@@ -99,11 +95,7 @@ class Run:
 
     def settle(self) -> None:
         """Wait until every process runs."""
-        until = time.monotonic() + SETTLED_S
-        while not self._runs():
-            if time.monotonic() > until:
-                raise TimeoutError("not every process runs")
-            time.sleep(0.2)
+        until(self._runs, "every process runs")
 
     def _runs(self) -> bool:
         status = self.daemon.status()
@@ -220,11 +212,7 @@ def rescaled(run: Run) -> Iterator[None]:
 
 def horizons(run: Run) -> Iterator[None]:
     """Three learners in turn, with a deadline and a budget of data."""
-    until = time.monotonic() + SETTLED_S
-    while not run.daemon.stats()["learning"]["updates"]:
-        if time.monotonic() > until:
-            raise TimeoutError("nothing is learned")
-        time.sleep(EVERY_S)
+    until(lambda: run.daemon.stats()["learning"]["updates"], "something is learned")
     time.sleep(4.0)
     yield
     time.sleep(2.0)
@@ -286,12 +274,12 @@ def measure(name: str) -> list[list[Line]]:
 
 def witness_of(daemon: RunningDaemon) -> Witness:
     """A witness of a daemon, as soon as the daemon has laid out its memory."""
-    until = time.monotonic() + SETTLED_S
+    limit = time.monotonic() + LIMIT_S
     while True:
         try:
             return Witness(daemon.process.pid, CAPACITY)
         except (FileNotFoundError, ValueError):
-            if time.monotonic() > until:
+            if time.monotonic() > limit:
                 raise
             time.sleep(EVERY_S)
 
