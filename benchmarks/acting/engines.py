@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import command_line
-from benchmarks.runs import acting_run
-from rtagent import Runtime
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.output import print_json
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import load_config
+from rtagent.staggering.arbiter import Source
 
 FRAMES = 400
 SEEN_SHARE = 4
@@ -192,35 +192,31 @@ def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
                 break
             time.sleep(0.5)
         until_model_s = time.monotonic() - began
-        # Any change of the inference settings starts the window of the figures again.
+
+        def set_processes(count: int) -> None:
+            # Any change of the inference settings starts the window of the figures again.
+            runtime.set_inference(processes=count, fill=1)
+            runtime.set_inference(fill=2)
+
         needed = 0
         for _ in range(3):
-            runtime.set_inference(processes=needed or 2, fill=1)
-            runtime.set_inference(fill=2)
+            set_processes(needed or 2)
             time.sleep(SETTLE_S)
             found = min(runtime.stats()["inference"]["recommended_processes"] or 1, MOST)
             if found == needed:
                 break
             needed = found
-        runtime.set_inference(processes=needed, fill=1)
-        runtime.set_inference(fill=2)
-        before = _ticks(runtime)
-        time.sleep(MEASURE_S)
-        after, stats = _ticks(runtime), runtime.stats()
+        set_processes(needed)
+        rows, stats = rows_of(runtime, MEASURE_S), runtime.stats()
     inference = stats["inference"]
     return {
-        "processes": needed, "inaction": (after[0] - before[0]) / (after[1] - before[1]),
+        "processes": needed, "inaction": float((rows["source"] == Source.DEFAULT).mean()),
         "engine": inference["engine"], "precision": inference["engine_precision"],
         "agreement": inference["engine_agreement"], "estimate_ms": inference["estimate_ms"],
         "until_model_s": until_model_s if wants_model else None,
         "conversions": inference["engine_conversions"],
         "updates_per_s": stats["learning"]["updates_per_s"],
     }
-
-
-def _ticks(runtime: Runtime) -> tuple[int, int]:
-    actions = runtime.stats()["actions"]
-    return actions["default"], actions["agent"] + actions["reused"] + actions["default"]
 
 
 def show(result: dict[str, Any]) -> bool:

@@ -11,14 +11,14 @@ program, so that both see the same machine.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from typing import Any
 
 from benchmarks.command import at_least, command_line
-from benchmarks.runs import wait_learning
-from rtagent import Runtime, load_config
+from benchmarks.runs import acting_run, rows_of, wait_learning
+from rtagent import Runtime
 from rtagent.cli.output import plain_table, print_json, stdout
+from rtagent.staggering.arbiter import Source
 
 TARGET_RATIO = 1.7
 SETTLE_S = 3.0
@@ -26,33 +26,26 @@ SETTLE_S = 3.0
 
 def measure(runtime: Runtime, seconds: float) -> dict[str, Any]:
     """Updates per second and inaction over some seconds; the most staleness of the run so far."""
-    before = runtime.stats()
-    started = time.monotonic()
-    time.sleep(seconds)
-    after = runtime.stats()
-    elapsed = time.monotonic() - started
-    ticks = after["clock"]["ticks"] - before["clock"]["ticks"]
-    default = after["actions"]["default"] - before["actions"]["default"]
+    before, started = runtime.stats()["learning"]["updates"], time.monotonic()
+    rows = rows_of(runtime, seconds)
+    learning, elapsed = runtime.stats()["learning"], time.monotonic() - started
     return {
-        "updates_per_s": (after["learning"]["updates"] - before["learning"]["updates"]) / elapsed,
-        "staleness_max_so_far": after["learning"]["staleness"]["max"],
-        "inaction": default / ticks if ticks else None,
+        "updates_per_s": (learning["updates"] - before) / elapsed,
+        "staleness_max_so_far": learning["staleness"]["max"],
+        "inaction": float((rows["source"] == Source.DEFAULT).mean()),
     }
 
 
 def alternate(settings: list[str], rounds: int, seconds: float) -> dict[int, list[dict[str, Any]]]:
     """Rounds with one learner and with two, in one run of the program."""
     found: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
-    with tempfile.TemporaryDirectory() as folder:
-        config = load_config(None, [f"run.state_dir={folder}", *settings], {})
-        with Runtime(config) as runtime:
-            runtime.wait_ready(60)
-            wait_learning(runtime)
-            for _ in range(rounds):
-                for learners in (1, 2):
-                    runtime.set_learning(processes=learners)
-                    time.sleep(SETTLE_S)
-                    found[learners].append(measure(runtime, seconds))
+    with acting_run(*settings) as runtime:
+        wait_learning(runtime)
+        for _ in range(rounds):
+            for learners in (1, 2):
+                runtime.set_learning(processes=learners)
+                time.sleep(SETTLE_S)
+                found[learners].append(measure(runtime, seconds))
     return found
 
 
