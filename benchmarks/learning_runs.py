@@ -137,15 +137,15 @@ def late_return(episodes: list[tuple[float, float]], minutes: float) -> float:
     return float(np.mean(returns))
 
 
-def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> list[float]:
-    """Returns of a policy of `OFFLINE`, in an environment that waits for each action."""
-    adapter = open_environment(config.env)
-    rng = np.random.default_rng(config.run.seed)
+def play_offline(name: str, seed: int) -> float:
+    """Mean return of a policy of `OFFLINE` in Starfall, which waits for each action."""
+    choose, adapter = OFFLINE[name], open_environment(Config().env)
+    rng = np.random.default_rng(seed)
     assert isinstance(adapter.action_space, Discrete)
     actions = int(adapter.action_space.n)
     returns = []
     for episode in range(BASELINE_EPISODES):
-        adapter.reset(config.run.seed if episode == 0 else None)
+        adapter.reset(seed if episode == 0 else None)
         total, over = 0.0, False
         while not over:
             step = adapter.step(choose(rng, actions))
@@ -153,4 +153,4 @@ def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> l
             over = step.terminated or step.truncated
         returns.append(total)
     adapter.close()
-    return returns
+    return float(np.mean(returns))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.experiment import Experiment
-from benchmarks.learning_runs import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play
+from benchmarks.learning_runs import EXAMPLES, LAST_EPISODES, OFFLINE, learn, play_offline
 from benchmarks.results import Results
 from rtagent.config_sources import load_config
 from rtagent.telemetry.learning_curve import moving_mean
@@ -41,8 +41,7 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 def run(world: str, who: str, seed: int, minutes: float = 0.0, **named: Any) -> dict[str, Any]:
     """A daemon that learns, or a policy that does not."""
     if who in OFFLINE:
-        config = load_config(None, [f"run.seed={seed}"], {})
-        return {"last": float(np.mean(play(config, OFFLINE[who])))}
+        return {"last": play_offline(who, seed)}
     with tempfile.TemporaryDirectory() as folder:
         settings = [f"run.state_dir={folder}", f"run.seed={seed}", "run.tensorboard=false"]
         config = load_config(WORLDS[world][0], settings, {})

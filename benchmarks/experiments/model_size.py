@@ -21,13 +21,11 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-import numpy as np
-
 import rtagent
 from benchmarks.comparison import COLOURS, processes_of, settings_of
 from benchmarks.experiment import Experiment
 from benchmarks.experiments.duel import COMMON as DUEL
-from benchmarks.learning_runs import OFFLINE, late_return, learn, learn_virtually, play
+from benchmarks.learning_runs import OFFLINE, late_return, learn, learn_virtually, play_offline
 from benchmarks.results import Results
 from rtagent.config.section import MAX_INFERENCE_PROCESSES
 
@@ -88,8 +86,7 @@ def run(
 ) -> dict[str, Any]:
     """Play and learn, or play offline."""
     if contender in OFFLINE:
-        config = rtagent.load_config(None, [f"run.seed={seed}"], {})
-        return {"score": float(np.mean(play(config, OFFLINE[contender])))}
+        return {"score": play_offline(contender, seed)}
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(None, [
             *settings(game, contender, width, ticks), f"run.seed={seed}",
