@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.experiment import outcomes
+from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.figures import processes_needed
 
@@ -54,3 +55,17 @@ def figures_of_all(
     if failed:
         raise RuntimeError("; ".join(failed))
     return {name: value for figures in found.values() for name, value in figures.items()}
+
+
+def draw_scores(panels: Any, results: Results, size: str, size_label: str, score: str) -> None:
+    """Draw scores and inaction of both contenders against a size, in a panel each."""
+    drawn = {"score": score, "inaction_percent": "inaction, %"}
+    sizes = results.values(size)
+    for axes, (figure, label) in zip(panels, drawn.items(), strict=True):
+        for contender, colour in COLOURS.items():
+            own = results.where(contender=contender)
+            own.line(axes, size, figure, color=colour, label=contender)
+        axes.set(xscale="log", xlabel=size_label, ylabel=label)
+        axes.set_xticks(sizes, [f"{each:g}" for each in sizes], minor=False)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)

@@ -22,7 +22,7 @@ import tempfile
 from typing import Any
 
 import rtagent
-from benchmarks.comparison import COLOURS, processes_of, settings_of
+from benchmarks.comparison import COLOURS, draw_scores, processes_of, settings_of
 from benchmarks.experiment import Experiment
 from benchmarks.experiments.duel import COMMON as DUEL
 from benchmarks.learning_runs import OFFLINE, late_return, learn, learn_virtually, play_offline
@@ -127,24 +127,13 @@ def draw(results: Results, figure: Any) -> None:
     ]
     figure.set_figheight(4.5 * len(parts))
     panels = figure.subplots(len(parts), 2, squeeze=False)
-    for (left, right), (game, size) in zip(panels, parts, strict=True):
-        here = results.where(game=game)
-        for axes, figure_name in ((left, "score"), (right, "inaction_percent")):
-            for contender in CONTENDERS:
-                here.where(contender=contender).line(
-                    axes, size, figure_name, color=COLOURS[contender], label=contender
-                )
-            sizes = here.values(size)
-            axes.set(xscale="log", xlabel=SIZES[size])
-            axes.set_xticks(sizes, [f"{each:g}" for each in sizes], minor=False)
-            axes.minorticks_off()
-            axes.grid(alpha=0.3)
+    for row, (game, size) in zip(panels, parts, strict=True):
+        here, (left, _) = results.where(game=game), row
+        draw_scores(row, here, size, SIZES[size], f"{game}: {GAMES[game]}")
         for contender, style in zip(OFFLINE, (":", "--"), strict=True):
             point = here.where(contender=contender).point("score")
             if point:
                 left.axhline(point.mean, color="grey", linestyle=style, label=contender)
-        left.set_ylabel(f"{game}: {GAMES[game]}")
-        right.set_ylabel("inaction, %")
         left.legend(fontsize=8)
     figure.suptitle("mean and 95 % interval over seeds")
 

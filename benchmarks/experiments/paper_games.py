@@ -27,10 +27,10 @@ import numpy as np
 
 import rtagent
 import rtagent.virtual
-from benchmarks.comparison import COLOURS, TICK_S
+from benchmarks.comparison import COLOURS, TICK_S, draw_scores
 from benchmarks.experiment import VIRTUAL, Experiment
 from benchmarks.experiments.model_size import LARGEST_TICKS, UPDATE_S, WIDTHS, settings
-from benchmarks.learning_runs import learn
+from benchmarks.learning_runs import learn, learn_virtually
 from benchmarks.results import Results
 from benchmarks.worlds.encounters import completed
 from rtagent.config_sources import load_config
@@ -100,8 +100,7 @@ def run(
         if injected_ticks is None:
             found = learn(config, minutes, f"{game}, k={width}, {contender}, seed {seed}: ")
         else:
-            played = rtagent.virtual.run(config, seconds=60.0 * minutes, update_s=UPDATE_S)
-            found = played.figures()
+            found = learn_virtually(config, minutes, update_s=UPDATE_S)
         at_minutes = [ticks * TICK_S / 60.0 for ticks in completed(log)]
     return {
         "score": len(at_minutes), "updates": found["updates"], "completed_at_min": at_minutes,
@@ -166,21 +165,9 @@ def draw(results: Results, figure: Any) -> None:
     """Score and inaction of each game by width."""
     games = results.values("game")
     figure.set_figheight(4.0 * len(games))
-    for (left, right), game in zip(
-        figure.subplots(len(games), 2, squeeze=False), games, strict=True
-    ):
-        for axes, name, label in (
-            (left, "score", f"{game}: {MEASURES[game]}"), (right, "inaction_percent", "inaction, %")
-        ):
-            for contender, colour in COLOURS.items():
-                results.where(game=game, contender=contender).line(
-                    axes, "width", name, color=colour, label=contender
-                )
-            widths = results.where(game=game).values("width")
-            axes.set(xscale="log", xlabel="width k of a ResNet", ylabel=label)
-            axes.set_xticks(widths, [str(each) for each in widths], minor=False)
-            axes.minorticks_off()
-            axes.grid(alpha=0.3)
+    for row, game in zip(figure.subplots(len(games), 2, squeeze=False), games, strict=True):
+        of_game, (left, _) = results.where(game=game), row
+        draw_scores(row, of_game, "width", "width k of a ResNet", f"{game}: {MEASURES[game]}")
         if left.get_legend_handles_labels()[0]:
             left.legend()
 
