@@ -50,7 +50,7 @@ from benchmarks.acting.peer_world import (
 from benchmarks.acting.torchrl_server import SERVER, torchrl_server
 from benchmarks.command import at_least, command_line
 from benchmarks.replay.replay_contenders import peer
-from benchmarks.runs import acting_run
+from benchmarks.runs import acting_run, rows_of
 from rtagent.cli.output import print_json
 from rtagent.errors import UserError
 from rtagent.staggering.arbiter import Source
@@ -73,12 +73,10 @@ def ours(seconds: float) -> dict[str, float]:
         f"inference.injected_latency_ms={1e3 * latency_s}", "inference.fill=0", limit_s=120.0,
     ) as runtime:
         time.sleep(SKIPPED_S)
-        ledger = runtime.world.ledger
-        first = ledger.newest + 1
-        time.sleep(seconds)
-        rows = ledger.read(first - 100, ledger.newest + 1)
-    times = dict(zip(rows["tick"].tolist(), rows["time_ns"].tolist(), strict=True))
-    rows = rows[rows["tick"] >= first]
+        rows = rows_of(runtime, seconds)
+        first = int(rows["tick"][0])
+        earlier = runtime.world.ledger.read(first - 100, first)
+    times = {int(row["tick"]): int(row["time_ns"]) for row in (*earlier, *rows)}
     executed, overheads = [], []
     for row in rows:
         acted = row["source"] != Source.DEFAULT
@@ -119,8 +117,7 @@ def manager(seconds: float) -> dict[str, float]:
         started = context.Value("d", 0.0)
         actors = [
             context.Process(
-                target=_after, args=(ready, started, _manager_actor, shared, index, results),
-                daemon=True,
+                target=_begin_actor, args=(ready, started, shared, index, results), daemon=True
             ) for index in range(PROCESSES)
         ]
         for each in actors:
@@ -149,12 +146,12 @@ def manager(seconds: float) -> dict[str, float]:
     return figures(executed, overheads(registered, times))
 
 
-def _after(ready: Any, started: Any, actor: Callable[..., None], shared: Any, *rest: Any) -> None:
+def _begin_actor(ready: Any, started: Any, shared: Any, index: int, results: Any) -> None:
     """Run an actor as soon as it is known when the first tick is due."""
     ready.wait(120)
     while not started.value:
         time.sleep(0.001)
-    actor(shared, rest[0], started.value, rest[1])
+    _manager_actor(shared, index, started.value, results)
 
 
 # ---- a policy server and a queue of actions
