@@ -88,7 +88,7 @@ def learn(game: Game, seeds: int, ticks: int) -> Curves:
         for side in SIDES:
             began = clock.now()
             run = Offline(config, game.delay, game.updates_per_tick, learner=LEARNERS[side])
-            run.run(ticks, 0, clock)
+            run.run(ticks)
             if not run.returns:
                 raise UserError(f"no episode ended within {ticks} ticks: play for longer (--ticks)")
             curves.returns[side].append(run.returns)

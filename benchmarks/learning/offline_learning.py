@@ -1,39 +1,24 @@
-"""Learning curves in virtual time, for choosing defaults.
+"""Learning tick by tick, with no wall clock and no processes.
 
-Plays the configured environment tick by tick, with no wall clock and no processes: each action is
-executed a fixed number of ticks after its frame, and the learner gets a fixed number of updates
-per tick, as many as one core of the machine in mind would reach. With a delay of 0 the world waits
-for the agent, as in textbooks. With `--every 5 --delay 5` it decides as seldom as a single process
-that needs five ticks. Replay, transitions and updates are the program's own, over buffers in this
-process. Prints returns as it goes.
-
-    rtagent bench offline_learning --ticks 54000 --updates-per-tick 0.33 \
-        --set learning.n_step=8 --set policy.width=1
-    rtagent bench offline_learning --config examples/cartpole.toml --ticks 30000 \
-        --updates-per-tick 1 --every 5 --delay 5
-
-`--policy random` and `--policy noop` give the returns to beat.
+Each action is executed a fixed number of ticks after its frame, and the learner gets a fixed number
+of updates per tick, as many as one core of the machine in mind would reach. With a delay of 0 the
+world waits for the agent, as in textbooks. Replay, transitions and updates are the program's own,
+over buffers in this process.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.command import command_line, from_zero
 from benchmarks.learning.local_update import LocalUpdate, UpdateResult
-from rtagent.cli.output import print_json
-from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
-from rtagent.config_sources import load_config
 from rtagent.env.adapter import Step, open_environment
 from rtagent.evaluation.probe import world_of
 from rtagent.learning.replay.batch import Batch
@@ -72,9 +57,7 @@ class Offline:
             episode begins with a frame before its first tick. With 1 the first tick of an episode
             executes the default behaviour.
         updates_per_tick: updates of the learner per tick.
-        chooser: what chooses actions: `learned`, `random` or `noop`.
         learner: makes what trains the network.
-        every: ticks from one decision to the next; in between the default behaviour acts.
 
     Attributes:
         returns: return of each finished episode.
@@ -84,9 +67,7 @@ class Offline:
     config: Config
     delay: int
     updates_per_tick: float
-    chooser: str = "learned"
     learner: Callable[[nn.Module, LearningConfig], Update] = LocalUpdate
-    every: int = 1
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
@@ -114,19 +95,15 @@ class Offline:
         self.executed = self.noop
         self.pending: deque[tuple[int, Any]] = deque()
         self.number = 0
-        self.credit = self.window = 0.0
-        self.loss = self.scale = 0.0
+        self.credit = 0.0
 
-    def run(self, ticks: int, report_every: int, clock: Clock) -> None:
-        """Play, and print one line every `report_every` ticks; never if that is 0."""
+    def run(self, ticks: int) -> None:
+        """Play for so many ticks, and learn meanwhile."""
         self._take_over_weights()
         self._begin_episode(self.config.run.seed)
-        began = clock.now()
-        for tick in range(1, ticks + 1):
+        for _ in range(ticks):
             self._tick()
             self._learn()
-            if report_every and tick % report_every == 0:
-                self._report(tick, report_every, clock.now() - began)
         self.adapter.close()
 
     def _begin_episode(self, seed: int | None = None) -> None:
@@ -146,7 +123,6 @@ class Offline:
         step = self.adapter.step(action)
         self._put(step, observed, action)
         self.total += step.reward
-        self.window += step.reward
         self.length += 1
         if step.terminated or step.truncated:
             self.returns.append(self.total)
@@ -162,25 +138,18 @@ class Offline:
             source=Source.AGENT if observed >= 0 else Source.DEFAULT,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated, action=action,
         )
-        decides = (self.number - self.start) % self.every == 0
-        self.pending.append(
-            (self.number, self._choose(self.number)) if decides else (-1, self.noop)
-        )
+        self.pending.append((self.number, self._choose(self.number)))
         self.number += 1
 
     def _choose(self, tick: int) -> Any:
-        if self.chooser == "noop":
-            return self.noop
         rate = exploration.epsilon(self.update.updates, self.config.policy)
-        self.explorer.decide(tick, 1.0 if self.chooser == "random" else rate)
+        self.explorer.decide(tick, rate)
         self.frames.observation(tick, self.observation)
-        answer = self.acting.values(self.observation)
-        self.scale = float(answer.max())
-        return self.explorer.action(answer)
+        return self.explorer.action(self.acting.values(self.observation))
 
     def _learn(self) -> None:
         learning = self.config.learning
-        if self.chooser != "learned" or self.replay.ticks < learning.learning_starts:
+        if self.replay.ticks < learning.learning_starts:
             return
         self.credit += self.updates_per_tick
         while self.credit >= 1.0:
@@ -189,47 +158,9 @@ class Offline:
             batch = self.replay.sample(learning.batch_size, self.rng)
             if batch is None:
                 return
-            self.loss = self.update.step(batch).loss
+            self.update.step(batch)
             if self.update.updates % learning.publish_every == 0:
                 self._take_over_weights()
 
     def _take_over_weights(self) -> None:
         self.acting.load(networks.flattened(self.published))
-
-    def _report(self, ticks: int, window: int, seconds: float) -> None:
-        recent, lengths = self.returns[-20:] or [float("nan")], self.lengths[-20:] or [0]
-        per_1000, self.window = 1000.0 * self.window / window, 0.0
-        print(
-            f"{ticks:7d} ticks {self.update.updates:6d} updates  {len(self.returns):4d} episodes  "
-            f"return(20) {np.mean(recent):6.2f}  length {np.mean(lengths):6.0f}  "
-            f"now per 1000 ticks {per_1000:6.2f}  "
-            f"epsilon {exploration.epsilon(self.update.updates, self.config.policy):.2f}  "
-            f"loss {self.loss:.4f}  largest answer {self.scale:.2f}  {seconds:.0f} s",
-            file=sys.stderr, flush=True,
-        )
-
-
-def main() -> None:
-    """Parse the command line and run."""
-    parser = command_line(__doc__)
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
-    parser.add_argument("--ticks", type=int, default=54_000)
-    parser.add_argument("--delay", type=from_zero, default=2)
-    parser.add_argument("--every", type=int, default=1, help="ticks from decision to decision")
-    parser.add_argument("--updates-per-tick", type=float, default=0.33)
-    parser.add_argument("--report-every", type=from_zero, default=3000)
-    parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    config = load_config(options.config, options.set, {})
-    offline = Offline(
-        config, options.delay, options.updates_per_tick, options.policy, every=options.every
-    )
-    offline.run(options.ticks, options.report_every, MonotonicClock())
-    if options.json:
-        print_json({"returns": offline.returns, "lengths": offline.lengths})
-
-
-if __name__ == "__main__":
-    main()

@@ -165,7 +165,7 @@ def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
     clock = MonotonicClock()
     began = clock.now()
     offline = Offline(world.config(algorithm, seed), 0, 1.0 / world.steps_per_update)
-    offline.run(steps, 0, clock)
+    offline.run(steps)
     return outcome(offline.returns, offline.lengths, clock.now() - began, world.solved)
 
 
