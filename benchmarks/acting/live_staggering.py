@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from rtagent.cli.output import known, print_json
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
 
+WARM_UP_S = 5.0
+
 
 @dataclass(frozen=True)
 class Case:
@@ -35,7 +38,6 @@ class Case:
         what: a short description.
         settings: overrides of the configuration, `SECTION.KEY=VALUE`.
         seconds: seconds that are measured, after the warm-up.
-        warm_up: seconds before the measurement.
         low, high: accepted inaction, percent. If None, the case is shown for comparison only.
         most_cv: largest accepted CV (coefficient of variation) of the gaps. If None, any.
     """
@@ -44,13 +46,13 @@ class Case:
     what: str
     settings: tuple[str, ...]
     seconds: float = 30.0
-    warm_up: float = 5.0
     low: float | None = None
     high: float | None = None
     most_cv: float | None = None
 
 
-def _padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str, ...]:
+def padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str, ...]:
+    """Settings of processes whose inferences are padded to a time."""
     return (
         f"inference.injected_latency_ms={ms}",
         f"inference.processes={processes}",
@@ -60,7 +62,7 @@ def _padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str,
 
 
 def _learning(algorithm: str) -> tuple[str, ...]:
-    return _padded(82, 1, algorithm, "learning.processes=1", "learning.learning_starts=64")
+    return padded(82, 1, algorithm, "learning.processes=1", "learning.learning_starts=64")
 
 
 OUTLIERS = (
@@ -68,34 +70,34 @@ OUTLIERS = (
     "inference.injected_latency_spread=0.01",
 )
 CASES = (
-    Case("adaptive", "x 4.9, N 5", _padded(82, 5, "adaptive"), high=1.0, low=0.0, most_cv=0.10),
-    Case("maximum", "x 4.9, N 5", _padded(82, 5, "maximum-time"), high=1.0, low=0.0, most_cv=0.10),
-    Case("expected", "x 4.9, N 5", _padded(82, 5, "expected-time")),
-    Case("unstaggered", "x 4.9, N 5", _padded(82, 5, "unstaggered")),
-    Case("published-maximum", "x 4.9, N 5", _padded(82, 5, "published-maximum-time")),
-    Case("published-expected", "x 4.9, N 5", _padded(82, 5, "published-expected-time")),
-    Case("one", "x 4.9, N 1", _padded(82, 1, "maximum-time"), low=78.0, high=82.0),
+    Case("adaptive", "x 4.9, N 5", padded(82, 5, "adaptive"), high=1.0, low=0.0, most_cv=0.10),
+    Case("maximum", "x 4.9, N 5", padded(82, 5, "maximum-time"), high=1.0, low=0.0, most_cv=0.10),
+    Case("expected", "x 4.9, N 5", padded(82, 5, "expected-time")),
+    Case("unstaggered", "x 4.9, N 5", padded(82, 5, "unstaggered")),
+    Case("published-maximum", "x 4.9, N 5", padded(82, 5, "published-maximum-time")),
+    Case("published-expected", "x 4.9, N 5", padded(82, 5, "published-expected-time")),
+    Case("one", "x 4.9, N 1", padded(82, 1, "maximum-time"), low=78.0, high=82.0),
     Case("sequential", "x 4.9, learns between", _learning("sequential-infer-learn")),
     Case("sequential-late", "x 4.9, learns before", _learning("sequential-learn-infer")),
-    Case("one-adaptive", "x 4.9, N 1, re-uses", _padded(82, 1, "adaptive")),
-    Case("thirty", "x 30, N 34", _padded(502, 34, "adaptive"), low=0.0, high=2.0),
+    Case("one-adaptive", "x 4.9, N 1, re-uses", padded(82, 1, "adaptive")),
+    Case("thirty", "x 30, N 34", padded(502, 34, "adaptive"), low=0.0, high=2.0),
     Case(
-        "outliers", "x 5, 1 % x 10, N 9", _padded(83.7, 9, "adaptive", *OUTLIERS),
+        "outliers", "x 5, 1 % x 10, N 9", padded(83.7, 9, "adaptive", *OUTLIERS),
         low=0.0, high=2.0, seconds=60.0,
     ),
     Case(
-        "outliers-maximum", "x 5, 1 % x 10, N 9", _padded(83.7, 9, "maximum-time", *OUTLIERS),
+        "outliers-maximum", "x 5, 1 % x 10, N 9", padded(83.7, 9, "maximum-time", *OUTLIERS),
         seconds=60.0,
     ),
 )
 
 
-def measure(case: Case, quick: bool) -> dict[str, Any]:
-    """Run one case and recount its ledger."""
-    with acting_run("learning.processes=0", "replay.capacity=20000", *case.settings) as runtime:
-        time.sleep(case.warm_up)
+def measure(settings: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Run the daemon with these settings and recount its ledger."""
+    with acting_run("learning.processes=0", "replay.capacity=20000", *settings) as runtime:
+        time.sleep(WARM_UP_S)
         overwritten_before = runtime.stats()["actions"]["overwritten"]
-        rows = rows_of(runtime, case.seconds / 3 if quick else case.seconds)
+        rows = rows_of(runtime, seconds)
         actions, world = runtime.stats()["actions"], runtime.world
     default = rows["source"] == Source.DEFAULT
     reused = rows["source"] == Source.REUSED
@@ -103,8 +105,6 @@ def measure(case: Case, quick: bool) -> dict[str, Any]:
     between = interaction(rows["time_ns"][new] * world.blueprint.rate_hz / 1e9)
     delays = (rows["tick"] - rows["observed"])[~default]
     return {
-        "case": case.name,
-        "what": case.what,
         "algorithm": world.config.inference.algorithm,
         "inaction_percent": 100.0 * float(default.mean()),
         "strict_inaction_percent": 100.0 * float((default | reused).mean()),
@@ -136,7 +136,8 @@ def main() -> int:
     results = []
     print(f"machine floor (bare loop): {floor}", file=sys.stderr)
     for case in chosen:
-        result = measure(case, args.quick)
+        seconds = case.seconds / 3 if args.quick else case.seconds
+        result = {"case": case.name, "what": case.what, **measure(case.settings, seconds)}
         result["passed"] = passed(case, result)
         results.append(result)
         if not args.json:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.acting.live_staggering import Case, measure
+from benchmarks.acting.live_staggering import measure, padded
 from benchmarks.experiment import Experiment
 from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
@@ -78,12 +78,7 @@ def run(time: str, contender: str, ticks: float, seconds: float, seed: int) -> d
 def _live(algorithm: str, ticks: float, processes: int, seconds: float) -> dict[str, Any]:
     """A daemon whose inferences are padded; `sequential` is one process that acts when free."""
     live = "unstaggered" if algorithm == "sequential" else algorithm
-    settings = (
-        f"inference.injected_latency_ms={1e3 * ticks / GAME_BOY_HZ:.3f}",
-        f"inference.processes={processes}",
-        f"inference.algorithm={live}",
-    )
-    return measure(Case("", "", settings, seconds, warm_up=3.0), quick=False)
+    return measure(padded(1e3 * ticks / GAME_BOY_HZ, processes, live), seconds)
 
 
 def draw(results: Results, figure: Any) -> None:

@@ -23,11 +23,11 @@ def test_an_unknown_case_is_refused(
 def test_all_cases_are_measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
-    monkeypatch.setattr(live_staggering, "measure", lambda case, quick: measured.append(case) or {})
+    monkeypatch.setattr(live_staggering, "measure", lambda *run: measured.append(run) or {})
     monkeypatch.setattr(live_staggering, "passed", lambda case, result: None)
     monkeypatch.setattr(sys, "argv", ["live_staggering", "--json"])
     assert live_staggering.main() == 0
-    assert tuple(measured) == tuple(live_staggering.CASES)
+    assert measured == [(case.settings, case.seconds) for case in live_staggering.CASES]
 
 
 def test_a_case_in_which_nobody_acted_is_shown(
@@ -39,7 +39,7 @@ def test_a_case_in_which_nobody_acted_is_shown(
         "lateness_p99_us": 1.0,
     }
     monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
-    monkeypatch.setattr(live_staggering, "measure", lambda case, quick: result)
+    monkeypatch.setattr(live_staggering, "measure", lambda settings, seconds: result)
     monkeypatch.setattr(sys, "argv", ["live_staggering", "thirty"])
     assert live_staggering.main() == 1
     assert "interaction unknown ticks (CV unknown)  delay unknown" in capsys.readouterr().out
