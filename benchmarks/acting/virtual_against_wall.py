@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.command import at_least, command_line, from_zero
+from benchmarks.command import Result, at_least, command_line, from_zero, report
 from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
-from rtagent.cli.output import print_json
 from rtagent.config import Config
 from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
 from rtagent.virtual.result import figures_since
@@ -45,6 +44,10 @@ UPDATE_S = 0.005
 """Time of an update while the policy is trained that is played later."""
 BOUNDS = {"inaction": 0.05, "delays": 0.10, "return": 0.25, "updates": 0.10}
 """Largest accepted differences; those of returns and updates are relative to the wall clock."""
+JUDGED = {
+    "playing": ("inaction", "delays", "return"), "learning": ("inaction", "delays", "updates"),
+}
+"""The differences that a run is judged by."""
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=25", "inference.processes=2",
     "inference.injected_latency_ms=44", "inference.injected_latency_distribution=gauss",
@@ -76,13 +79,17 @@ def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
     return {**figures_since(rows, WARM_UP_S), "updates": updates, "update_s": update_s}
 
 
-def compared(wall: dict[str, Any], simulated: dict[str, Any]) -> dict[str, float]:
-    """Differences, in the units of `BOUNDS`."""
-    return {
+def compared(name: str, wall: dict[str, Any], simulated: dict[str, Any]) -> dict[str, Any]:
+    """Both sides of a run, and whether their differences, in the units of `BOUNDS`, are small."""
+    differences = {
         "inaction": abs(wall["inaction_fraction"] - simulated["inaction_fraction"]),
         "delays": total_variation(wall["delay_ticks"], simulated["delay_ticks"]),
         "return": relative(wall["mean_return"], simulated["mean_return"]),
         "updates": relative(wall["updates"], simulated["updates"]),
+    }
+    return {
+        "wall": wall, "virtual": simulated, "differences": differences,
+        "passed": all(differences[each] <= BOUNDS[each] for each in JUDGED[name]),
     }
 
 
@@ -98,6 +105,31 @@ def relative(wall: float, simulated: float) -> float:
     return abs(simulated - wall) / abs(wall) if wall else float(simulated != wall)
 
 
+def measure(seconds: float, seed: int) -> dict[str, Any]:
+    """Both runs on both clocks."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def config_of(name: str, *settings: str) -> Config:
+            own = (f"run.seed={seed}", f"run.state_dir={folder}/{name}")
+            return rtagent.load_config(overrides=[*SETTINGS, *settings, *own])
+
+        learning, saved = config_of("play"), Path(folder, "play", FOLDER)
+        virtual.run(learning, seconds=TRAINED_S, update_s=UPDATE_S, checkpoint_dir=saved)
+        path, _ = load_checkpoint(saved)
+        plays = playing(learning)
+        wall = on_the_wall_clock(plays, seconds)
+        simulated = virtual.run(plays, seconds=seconds, policy=path)
+        played = compared("playing", wall, simulated.figures(WARM_UP_S))
+        learns = config_of("learn", *BY_TURNS)
+        wall = on_the_wall_clock(learns, seconds)
+        simulated = virtual.run(learns, seconds=seconds, update_s=wall["update_s"])
+        learned = compared("learning", wall, simulated.figures(WARM_UP_S))
+    return {
+        "playing": played, "learning": learned, "bounds": BOUNDS,
+        "passed": played["passed"] and learned["passed"],
+    }
+
+
 def main() -> int:
     """Both runs on both clocks; exit code 1 if a bound is missed."""
     parser = command_line(__doc__)
@@ -105,40 +137,17 @@ def main() -> int:
     parser.add_argument("--seed", type=from_zero, default=0)
     args = parser.parse_args()
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        learning = rtagent.load_config(
-            overrides=[*SETTINGS, f"run.seed={args.seed}", f"run.state_dir={folder}/play"]
-        )
-        saved = Path(folder, "play", FOLDER)
-        virtual.run(learning, seconds=TRAINED_S, update_s=UPDATE_S, checkpoint_dir=saved)
-        path, _ = load_checkpoint(saved)
-        plays = playing(learning)
-        wall = on_the_wall_clock(plays, args.seconds)
-        simulated = virtual.run(plays, seconds=args.seconds, policy=path)
-        results["playing"] = (wall, simulated.figures(WARM_UP_S), ("inaction", "delays", "return"))
-        learns = rtagent.load_config(
-            overrides=[
-                *SETTINGS, *BY_TURNS, f"run.seed={args.seed}", f"run.state_dir={folder}/learn",
-            ]
-        )
-        wall = on_the_wall_clock(learns, args.seconds)
-        simulated = virtual.run(learns, seconds=args.seconds, update_s=wall["update_s"])
-        judged = ("inaction", "delays", "updates")
-        results["learning"] = (wall, simulated.figures(WARM_UP_S), judged)
-    document, passed = {}, True
-    for name, (wall, simulated_figures, judged) in results.items():
-        differences = compared(wall, simulated_figures)
-        good = all(differences[each] <= BOUNDS[each] for each in judged)
-        passed &= good
-        document[name] = {"wall": wall, "virtual": simulated_figures, "differences": differences}
+    return report(measure(args.seconds, args.seed), args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print both sides of both runs, and how they differ."""
+    for name, judged in JUDGED.items():
+        found = result[name]
         for side in ("wall", "virtual"):
-            print(f"{name:8}  {side:7}  {shown(document[name][side])}", file=sys.stderr)
-        verdict = "  ".join(f"{each} {differences[each]:.4f}" for each in judged)
-        print(f"{name:8}  differ   {verdict}  {'ok' if good else 'MISSED'}", file=sys.stderr)
-    if args.json:
-        print_json({**document, "bounds": BOUNDS, "passed": passed})
-    return int(not passed)
+            print(f"{name:8}  {side:7}  {shown(found[side])}")
+        verdict = "  ".join(f"{each} {found['differences'][each]:.4f}" for each in judged)
+        print(f"{name:8}  differ   {verdict}  {'ok' if found['passed'] else 'MISSED'}")
 
 
 def shown(figures: dict[str, Any]) -> str:

@@ -335,12 +335,14 @@ def main() -> int:
     parser.add_argument("--save", type=new_file, help="every episode and every line, as JSON")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
-    print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
+    # Where the JSON is wanted, stdout is for that alone.
+    say = partial(print, file=sys.stderr if args.json else sys.stdout, flush=True)
+    say(f"machine floor (bare loop): {measure_jitter(3.0)}")
     config = for_drives(load(args.overrides))
     track = track_of(config)
     others = baselines(config, args.drives)
     for name, rows in others.items():
-        print(describe(name, rows, track), file=sys.stderr)
+        say(describe(name, rows, track))
     found: dict[str, Any] = {"baselines": others, "runs": [], "failed": {}}
     runs: Rows = found["runs"]
     calls = {
@@ -357,7 +359,7 @@ def main() -> int:
         else:
             runs.append(outcome)
             runs.sort(key=lambda each: each["seed"])
-            tell(outcome, track)
+            say(told(outcome, track))
         if args.save:
             args.save.write_text(json_text(found))
         if args.picture:
@@ -366,19 +368,18 @@ def main() -> int:
         [distances(run["drives"]) for run in runs], [distances(rows) for rows in others.values()]
     )
     passed = passed and not found["failed"]
-    print(f"bar {bar:.1f}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
+    say(f"bar {bar:.1f}: {'ok' if passed else 'MISSED'}")
     if args.json:
         print_json({**found, "bar": bar, "passed": passed})
     return int(not passed)
 
 
-def tell(run: dict[str, Any], track: Track) -> None:
-    """Print the drives of a seed, and how it has learned."""
-    print(describe(f"learned, seed {run['seed']}", run["drives"], track), file=sys.stderr)
-    print(
-        f"    {len(run['episodes'])} episodes, {run['updates']} updates, "
-        f"inaction {100 * run['inaction_fraction']:.3f} %, {run['took_s']:.0f} s",
-        file=sys.stderr,
+def told(run: dict[str, Any], track: Track) -> str:
+    """The drives of a seed, and how it has learned, on two lines."""
+    driven = describe(f"learned, seed {run['seed']}", run["drives"], track)
+    return (
+        f"{driven}\n    {len(run['episodes'])} episodes, {run['updates']} updates, "
+        f"inaction {100 * run['inaction_fraction']:.3f} %, {run['took_s']:.0f} s"
     )
 
 

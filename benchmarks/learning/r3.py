@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import command_line
+from benchmarks.command import Result, command_line, report
 from benchmarks.experiments.r3 import ENDLESS, ENDLESS_S, WARM_UP_S, WORLDS, running
-from rtagent.cli.output import print_json
 from rtagent.memory.horizon import HorizonRecord
 
 LIMIT = 0.01
@@ -45,31 +44,17 @@ def overhead(rounds: int) -> dict[str, Any]:
                     shares.append((record.control_ns - controlled) / 1e9 / seconds)
         used = runtime.stats()["r3"]["used_bytes"]
     ratios = np.array(rates["max-a"]) / np.array(rates["off"])
-    result = {
+    result: dict[str, Any] = {
         "updates_per_s": {mode: float(np.median(found)) for mode, found in rates.items()},
         "ratio": float(np.median(ratios)),
         "ratio_spread": [float(ratios.min()), float(ratios.max())],
         "time_share": float(np.median(shares)),
         "memory_bytes": HorizonRecord.size(),
+        "used_bytes": used,
         "memory_share": HorizonRecord.size() / used,
     }
-    result["passed"] = result["time_share"] <= LIMIT and result["memory_share"] <= LIMIT
-    tell(
-        f"updates/s off {result['updates_per_s']['off']:.0f}, max-a "
-        f"{result['updates_per_s']['max-a']:.0f}: {result['ratio']:.3f} times "
-        f"(rounds {ratios.min():.3f} to {ratios.max():.3f})"
-    )
-    tell(f"controller: {result['time_share']:.2%} of the learner's time (at most {LIMIT:.0%})")
-    tell(
-        f"memory: {result['memory_bytes'] / 1024:.0f} KiB of {used / 2**20:.0f} MiB, "
-        f"{result['memory_share']:.3%} (at most {LIMIT:.0%})"
-    )
-    return result
-
-
-def tell(line: str) -> None:
-    """Print a line to stderr: stdout is for the JSON."""
-    print(line, file=sys.stderr, flush=True)
+    passed = result["time_share"] <= LIMIT and result["memory_share"] <= LIMIT
+    return {**result, "passed": passed}
 
 
 def main() -> int:
@@ -77,13 +62,24 @@ def main() -> int:
     parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     args = parser.parse_args()
-    load = ", ".join(f"{each:.2f}" for each in os.getloadavg())
-    tell(f"load of the machine at the start: {load}")
-    result = overhead(args.rounds)
-    tell("ok" if result["passed"] else "MISSED")
-    if args.json:
-        print_json(result)
-    return int(not result["passed"])
+    load = os.getloadavg()
+    return report({"load": load, **overhead(args.rounds)}, args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print the figures for people."""
+    rates, (low, high) = result["updates_per_s"], result["ratio_spread"]
+    print("load of the machine at the start:", ", ".join(f"{each:.2f}" for each in result["load"]))
+    print(
+        f"updates/s off {rates['off']:.0f}, max-a {rates['max-a']:.0f}: {result['ratio']:.3f} "
+        f"times (rounds {low:.3f} to {high:.3f})"
+    )
+    print(f"controller: {result['time_share']:.2%} of the learner's time (at most {LIMIT:.0%})")
+    print(
+        f"memory: {result['memory_bytes'] / 1024:.0f} KiB of {result['used_bytes'] / 2**20:.0f} "
+        f"MiB, {result['memory_share']:.3%} (at most {LIMIT:.0%})"
+    )
+    print("ok" if result["passed"] else "MISSED")
 
 
 if __name__ == "__main__":

@@ -211,3 +211,8 @@ def test_a_seed_that_failed_is_told_in_what_is_printed_and_saved(
         assert [each["seed"] for each in found["runs"]] == [0]
         assert found["runs"][0]["mean_return_last_20"] is None
         assert found["failed"] == {"seed 1": "ValueError: no world"}
+    monkeypatch.setattr("sys.argv", ["donkey_learning.py", "--seeds", "0", "1"])
+    assert donkey_learning.main() == 1
+    kept = capsys.readouterr().out
+    assert "learned, seed 0 " in kept, "it went to stderr, and a file that it was to fill was empty"
+    assert kept.endswith("MISSED\n")

@@ -1,0 +1,34 @@
+"""A run in virtual time beside the same on the wall clock: what is printed of both."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.acting import virtual_against_wall
+
+
+def test_its_table_can_be_written_into_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It went to stderr."""
+    simulated: dict[str, Any] = {
+        "inaction_fraction": 0.1, "delay_ticks": {2: 10}, "mean_return": 9.0, "episodes": 3,
+        "updates": 100,
+    }
+    wall = simulated | {"updates": 120, "update_s": 0.005}
+    monkeypatch.setattr(virtual_against_wall, "measure_jitter", lambda seconds: "unmeasured")
+    monkeypatch.setattr(virtual_against_wall, "on_the_wall_clock", lambda *_: wall)
+    monkeypatch.setattr(virtual_against_wall, "load_checkpoint", lambda path: (path, None))
+    monkeypatch.setattr(virtual_against_wall, "playing", lambda config: config)
+    run = SimpleNamespace(figures=lambda since_s: simulated)
+    monkeypatch.setattr(virtual_against_wall.virtual, "run", lambda *_, **__: run)
+    monkeypatch.setattr(sys, "argv", ["virtual_against_wall"])
+    assert virtual_against_wall.main() == 1
+    told = capsys.readouterr().out.splitlines()
+    # How often it learns counts only where learning takes time from acting.
+    assert told[2] == "playing   differ   inaction 0.0000  delays 0.0000  return 0.0000  ok"
+    assert told[5] == "learning  differ   inaction 0.0000  delays 0.0000  updates 0.1667  MISSED"
