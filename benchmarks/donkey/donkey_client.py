@@ -10,7 +10,6 @@ and started again, at random moments, under a client that goes on stepping.
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -91,23 +90,18 @@ def rate(rate_hz: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def start_simulator(port: int) -> subprocess.Popen[bytes]:
-    """Start `rtagent donkey-sim`; returns when it listens."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rtagent", "donkey-sim", "--port", str(port), "--fps", "20"],
-        stdout=subprocess.PIPE,
-    )
+def start_simulator(port: int = 0) -> tuple[subprocess.Popen[str], int]:
+    """Start `rtagent donkey-sim`; the process and its port, when it listens there."""
+    command = [sys.executable, "-m", "rtagent", "donkey-sim", "--port", str(port), "--fps", "20"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    process.stdout.readline()
-    return process
+    return process, int(process.stdout.readline().split(":")[2].split(",")[0])
 
 
 def kills(count: int, seed: int) -> dict[str, Any]:
     """Figures of a client that goes on while its simulator is killed and started again."""
     chance, clock = random.Random(seed), MonotonicClock()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    process = start_simulator(port)
+    process, port = start_simulator()
     noticed, back = [], []
     try:
         env = DonkeyCar(host="127.0.0.1", port=port, actions="continuous")
@@ -121,7 +115,7 @@ def kills(count: int, seed: int) -> dict[str, Any]:
                 ticks.next()
             noticed.append(clock.now() - killed)
             ticks.run(chance.uniform(0.0, 1.0))
-            process = start_simulator(port)
+            process, _ = start_simulator(port)
             started, used = clock.now(), env.figures["used"]
             while clock.now() < started + BACK_WITHIN_S and env.figures["used"] == used:
                 ticks.next()

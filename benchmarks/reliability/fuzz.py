@@ -28,6 +28,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.command import command_line, from_zero
+from benchmarks.donkey.donkey_client import start_simulator
 from benchmarks.process_figures import resident_bytes
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_files import FILES, SHAPE, messages_of
@@ -244,11 +245,10 @@ class Witness:
 @contextlib.contextmanager
 def running_simulator() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A `donkey-sim` in a process of its own, and its port."""
-    command = [sys.executable, "-m", "rtagent", "donkey-sim", "--port", "0", "--fps", "20"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    process, port = start_simulator()
+    with process:
         try:
-            assert process.stdout is not None
-            yield process, int(process.stdout.readline().split(":")[2].split(",")[0])
+            yield process, port
         finally:
             process.kill()
 
