@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from benchmarks.experiments import convergence
 from benchmarks.experiments.convergence import reward_error
@@ -54,7 +54,7 @@ def test_the_picture_says_the_reward_errors(reward: float, said: tuple[str, str]
         }}
         for seed in (0, 1)
     ]
-    figure = pyplot.figure()
+    figure = Figure()
     convergence.draw(Results(trials), figure)
     (axes,) = figure.axes
     title = axes.get_title()
@@ -62,4 +62,3 @@ def test_the_picture_says_the_reward_errors(reward: float, said: tuple[str, str]
         assert f"{precision}: reward error {error} (" in title
     assert len(axes.lines) == len(LEARNING_PRECISIONS)
     assert figure.get_suptitle() == "mean and standard deviation over the seeds"
-    pyplot.close(figure)

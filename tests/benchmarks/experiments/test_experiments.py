@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import rtagent
@@ -241,10 +240,9 @@ def test_the_curves_of_a_pair_are_drawn(compared: ModuleType, contenders: tuple[
         for params in places for seed in (0, 1)
     ]
     failed = {"params": places[0], "seed": 2, "failed": "no luck"}
-    figure = pyplot.figure()
+    figure = Figure()
     compared.draw(Results([*trials, failed]), figure)
     assert "difference 9.5" in figure.axes[0].get_title()
-    pyplot.close(figure)
 
 
 @pytest.mark.parametrize(
@@ -261,21 +259,19 @@ def test_panels_without_trials_are_left_out(
     figures = {
         "missed_percent": 10.0, "mean_return": 200.0, "samples_per_s": 9.0, "latencies": [0.9, 1.0]
     }
-    figure = pyplot.figure()
+    figure = Figure()
     r3.draw(Results([{"params": each, "seed": 0, "figures": figures} for each in trials]), figure)
     assert [place for place in range(9) if figure.axes[place].get_visible()] == shown
     grids = {figure.axes[place].get_subplotspec().num1 for place in shown}
     assert grids == set(range(len(shown)))
     assert not any("_" in each.get_xlabel() + each.get_ylabel() for each in figure.axes)
-    pyplot.close(figure)
 
 
 def test_panels_of_failed_trials_alone_are_left_out() -> None:
-    figure = pyplot.figure()
+    figure = Figure()
     params = {"what": "deadline", "mode": "step", "share": 1.0, "busy": 0}
     r3.draw(Results([{"params": params, "seed": 0, "failed": "no memory"}]), figure)
     assert not any(axes.get_visible() for axes in figure.axes)
-    pyplot.close(figure)
 
 
 def test_interference_is_shown_at_one_deadline() -> None:
@@ -286,9 +282,8 @@ def test_interference_is_shown_at_one_deadline() -> None:
          "figures": {"missed_percent": percent, "mean_return": 200.0}}
         for share, percent in missed.items()
     ]
-    figure = pyplot.figure()
+    figure = Figure()
     r3.draw(Results(trials), figure)
     drawn = [float(y) for line in figure.axes[5].lines for y in line.get_ydata()]
     assert 10.0 in drawn
     assert max(drawn) == 10.0
-    pyplot.close(figure)

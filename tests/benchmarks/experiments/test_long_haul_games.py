@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from benchmarks.experiments import long_haul, long_haul_epochs, long_haul_games, long_haul_trial
 from benchmarks.experiments.long_haul_trial import Setup, Trial
@@ -168,9 +169,9 @@ def test_what_is_there_is_drawn(experiment: Any, half: str) -> None:
         for params in experiment.trials(quick=False)[:2]
     ]
     failed = {"params": trials[0]["params"], "seed": 1, "failed": "no memory"}
-    figure = pyplot.figure(figsize=experiment.EXPERIMENT.size, layout="constrained")
+    figure = Figure(figsize=experiment.EXPERIMENT.size, layout="constrained")
     experiment.draw(Results([*trials, failed]), figure)
-    figure.canvas.draw()
+    FigureCanvasAgg(figure).draw()
     part = figure.subfigs[0] if figure.subfigs else figure
     heading = part.get_suptitle()
     assert "edge over whole: priority, first epoch 1.00" in heading
@@ -180,4 +181,3 @@ def test_what_is_there_is_drawn(experiment: Any, half: str) -> None:
     assert ("edge over learner" in heading) == ("learner" in planned)
     assert f"{half}; seeds: 1\n" in heading, "one that failed is none of them"
     assert part.axes[0].get_legend() is not None
-    pyplot.close(figure)

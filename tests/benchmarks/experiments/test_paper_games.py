@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 import benchmarks.worlds.encounters
 from benchmarks.comparison import TICK_S
@@ -139,7 +139,7 @@ def test_a_latency_that_is_not_computed_is_named(quick: bool) -> None:
 
 
 def test_the_picture_has_a_row_for_each_game_that_was_run() -> None:
-    figure = pyplot.figure()
+    figure = Figure()
     paper_games.draw(Results([
         {"params": {"game": "battles", "contender": name, "width": 1}, "seed": 0,
          "figures": {"score": 3, "inaction_percent": 0.0}} for name in paper_games.COLOURS
@@ -147,4 +147,3 @@ def test_the_picture_has_a_row_for_each_game_that_was_run() -> None:
     left, right = figure.axes
     assert left.get_ylabel() == "battles: battles won"
     assert [len(each.containers) for each in (left, right)] == [2, 2]
-    pyplot.close(figure)
