@@ -1,8 +1,9 @@
-"""What comparisons share: contenders, intervals, runs side by side."""
+"""What comparisons share: contenders, and runs side by side."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,14 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.comparison import (
-    COLOURS,
-    figures_of_all,
-    processes_of,
-    settings_of,
-)
+from benchmarks.comparison import figures_of_all, processes_of
 from benchmarks.experiment import outcomes
-from rtagent.config_sources import load_config
+from tests.forked import LIMIT_S, eventually
 
 HANGING = """
 import os, time
@@ -69,36 +65,12 @@ def test_runs_end_with_the_program_that_began_them(tmp_path):
     root = Path(__file__).parents[2]
     environ = {**os.environ, "PYTHONPATH": str(root), "TOLD": str(told)}
     program = subprocess.Popen([sys.executable, str(script)], env=environ, cwd=root)
-    began = time.monotonic()
-    while not told.exists():
-        assert time.monotonic() < began + 180
-        time.sleep(0.02)
+    assert eventually(told.exists)
     run = os.pidfd_open(int(told.read_text()))
     program.send_signal(signal.SIGKILL)
     program.wait()
-    began = time.monotonic()
     try:
-        while _lives(run):
-            assert time.monotonic() < began + 180
-            time.sleep(0.02)
+        ended, _, _ = select.select([run], [], [], LIMIT_S)
     finally:
         os.close(run)
-
-
-def _lives(pidfd: int) -> bool:
-    try:
-        signal.pidfd_send_signal(pidfd, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("ticks", [0.5, 5.0, 30.0])
-def test_contenders_differ_in_how_they_act_alone(ticks: float) -> None:
-    """So in what they are to maximise they do not: discount and n-step count ticks."""
-    staggered, sequential = (
-        load_config(overrides=settings_of(name, ticks)) for name in sorted(COLOURS, reverse=True)
-    )
-    assert (staggered.inference.algorithm, sequential.inference.processes) == ("adaptive", 1)
-    assert staggered.learning == sequential.learning
-    assert staggered.learning.discount == "ticks"
+    assert ended

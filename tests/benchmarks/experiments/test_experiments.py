@@ -157,8 +157,10 @@ def test_contenders_differ_in_how_they_act_alone(
         for name in model_size.CONTENDERS
     )
     assert sequential.learning == staggered.learning
+    assert sequential.learning.discount == "ticks", "so that both maximise the same"
     assert sequential.policy == staggered.policy
     assert sequential.inference.sequential
+    assert sequential.inference.processes == 1
     assert staggered.inference.algorithm == "adaptive"
     latency = 0.0 if ticks is None else round(1e3 * ticks / GAME_BOY_HZ, 3)
     for each in (sequential, staggered):
