@@ -9,17 +9,6 @@ import pytest
 from benchmarks.acting import live_staggering
 
 
-def test_an_unknown_case_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
-    monkeypatch.setattr(sys, "argv", ["live_staggering", "thrity"])
-    with pytest.raises(SystemExit) as ended:
-        live_staggering.main()
-    assert ended.value.code == 2
-    assert "unknown: 'thrity'; known are adaptive," in capsys.readouterr().err
-
-
 def test_all_cases_are_measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
