@@ -76,6 +76,17 @@ def test_each_says_how_far_in_seconds_its_discount_looks(file: Path) -> None:
     assert seconds == pytest.approx(ticks / adapter.rate_hz, rel=0.03)
 
 
+def comments(file: Path) -> dict[str, str]:
+    """What is said beside each key."""
+    found, section = {}, ""
+    for line in file.read_text().splitlines():
+        if heading := re.fullmatch(r"\[(\w+)\]", line):
+            section = heading[1]
+        elif said := re.match(r"(\w+) = .*?# (.*)", line):
+            found[f"{section}.{said[1]}"] = said[2]
+    return found
+
+
 IMPLEMENTATION = "Sec. 4, Implementation Details"
 SIMULATION = "Sec. 4, Realtime Game Boy Simulation"
 PAPER: dict[str, tuple[object, str]] = {
@@ -107,13 +118,7 @@ PAPER: dict[str, tuple[object, str]] = {
 def test_the_paper_s_values() -> None:
     """All of them, nothing else, and beside each the place."""
     file = EXAMPLES / "paper.toml"
-    config = load_config(file, (), {}).model_dump()
-    places, section = {}, ""
-    for line in file.read_text().splitlines():
-        if heading := re.fullmatch(r"\[(\w+)\]", line):
-            section = heading[1]
-        elif said := re.match(r"(\w+) = .*?# (.*)", line):
-            places[f"{section}.{said[1]}"] = said[2]
+    config, places = load_config(file, (), {}).model_dump(), comments(file)
     written = tomllib.loads(file.read_text())
     keys = {f"{section}.{key}" for section, values in written.items() for key in values}
     assert keys == set(places) == set(PAPER)
@@ -134,12 +139,8 @@ LONG_HAUL: dict[str, object] = {
 def test_the_long_haul_paper_s_values() -> None:
     """All of them; each line says whether its value is the paper's."""
     file = EXAMPLES / "long_haul.toml"
-    config, section, papers = load_config(file, (), {}).model_dump(), "", set()
-    for line in file.read_text().splitlines():
-        if heading := re.fullmatch(r"\[(\w+)\]", line):
-            section = heading[1]
-        elif said := re.match(r"(\w+) = .*?# paper, Sec", line):
-            papers.add(f"{section}.{said[1]}")
+    config = load_config(file, (), {}).model_dump()
+    papers = {key for key, said in comments(file).items() if said.startswith("paper, Sec")}
     assert papers == set(LONG_HAUL)
     for key, value in LONG_HAUL.items():
         section, name = key.split(".")
