@@ -52,7 +52,6 @@ class View:
         horizon: R3's newest horizon.
         decisions: every decision of R3 so far, oldest first.
         pages: bytes that the kernel holds for each arena.
-        restarts: of each process before that.
         since: monotonic seconds at which the inference settings last changed.
     """
 
@@ -80,11 +79,11 @@ class Witness:
 
     Attributes:
         lives: pids that each process has had since it was last wanted, by role and index.
+        restarts: of each process before that.
         since: monotonic seconds at which the first of these was seen.
         applied: (seconds, gradients applied by each learner) of every look.
         memory: (seconds, bytes of all processes and arenas), every `MEMORY_EVERY_S`.
         sizes: bytes of each arena.
-        missed: registrations that were overwritten in the metrics before they were seen.
     """
 
     def __init__(self, supervisor: int, capacity: int) -> None:
@@ -105,7 +104,6 @@ class Witness:
         self._dismissed: set[int] = set()
         self.applied: list[tuple[float, list[int]]] = []
         self.memory: list[tuple[float, int]] = []
-        self.missed = 0
         self._lock, self._done = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._follow)
 
@@ -216,7 +214,6 @@ class Witness:
             while count != registrations.count:
                 count = registrations.count
                 new = registrations.newest(count - seen)
-            self.missed += count - seen - len(new)
             found = np.zeros(len(new), REGISTERED)
             for name in ("registered_ns", "latency_ns", "tick", "ticks"):
                 found[name] = new[name]
