@@ -29,13 +29,12 @@ class OneOf:
     values: tuple[Any, ...]
 
 
-def spread(path: str, values: Sequence[float], *percentiles: int) -> Found:
-    """The percentiles and the largest value; None for each if there are no values."""
-    names = [f"{path}.p{each}" for each in percentiles] + [f"{path}.max"]
-    if not len(values):
-        return dict.fromkeys(names, None)
-    found = [float(np.percentile(values, each)) for each in percentiles]
-    return dict(zip(names, [*found, float(max(values))], strict=True))
+def spread(path: str, values: Sequence[float]) -> Found:
+    """Median, 99th percentile and largest value; None for each if there are no values."""
+    found: list[float | None] = [None] * 3
+    if len(values):
+        found = [*np.percentile(values, (50, 99)).tolist(), float(max(values))]
+    return {f"{path}.{name}": each for name, each in zip(("p50", "p99", "max"), found, strict=True)}
 
 
 def agrees(said: Any, counted: list[Any], slack: int = 0) -> bool:

@@ -113,10 +113,8 @@ def clock(view: View, rate_hz: float) -> Found:
         "clock.target_rate_hz": NANO / statistics.median(np.diff(due).tolist()),
         "clock.drift_ms": (rows["time_ns"][-1] - due[0] - period_ns * (len(rows) - 1)) / 1e6,
         "clock.slips": int((np.diff(due) > period_ns + JUMP_NS).sum()),
-        "clock.lateness_us.p50": float(np.percentile(lateness, 50)),
-        "clock.lateness_us.p99": float(np.percentile(lateness, 99)),
+        **spread("clock.lateness_us", lateness.tolist()),
         "clock.lateness_us.p999": float(np.percentile(lateness, 99.9)),
-        "clock.lateness_us.max": float(lateness.max()),
     }
 
 
@@ -140,7 +138,7 @@ def actions(view: View) -> Found:
         "actions.interaction_ms.cv": (
             statistics.pstdev(gaps) / statistics.fmean(gaps) if len(gaps) > 1 else None
         ),
-        **spread("actions.delay_ticks", delays, 50, 99),
+        **spread("actions.delay_ticks", delays),
         "actions.delay_ticks.mean": statistics.fmean(delays) if delays else None,
         "actions.from_chunk": sum(int(row["position"]) > 0 for row in late) / len(late),
         # The rows that are read here are those of policies that carry no state.
@@ -203,7 +201,7 @@ def inference(
             f"{path}.state": "running" if witness.alive("inference", index) else "dead",
             f"{path}.inferences": int((view.registered["worker"] == index).sum()),
             f"{path}.restarts": witness.restarts["inference", index] + len(pids) - 1,
-            **spread(f"{path}.latency_ms", times[index], 50, 99),
+            **spread(f"{path}.latency_ms", times[index]),
         }
     return found
 
