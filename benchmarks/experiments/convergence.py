@@ -144,8 +144,8 @@ def draw(results: Results, figure: Any) -> None:
     """As Fig. 11: mean and standard deviation over the seeds; the reward errors above each game."""
     games = results.values("game")
     columns = min(len(games), PANELS_IN_A_ROW)
-    panels = figure.subplots(-(-len(games) // columns), columns, squeeze=False).flat
-    for game, axes in zip(games, panels, strict=False):
+    for place, game in enumerate(games, 1):
+        axes = figure.add_subplot(-(-len(games) // columns), columns, place)
         trials = [
             each for each in results.where(game=game).trials if "failed" not in each
         ]
@@ -157,8 +157,6 @@ def draw(results: Results, figure: Any) -> None:
         )
         axes.grid(alpha=0.3)
         axes.legend()
-    for axes in list(panels):
-        axes.remove()
     figure.suptitle("mean and standard deviation over the seeds")
 
 

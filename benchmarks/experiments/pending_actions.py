@@ -116,12 +116,9 @@ def draw(results: Results, figure: Any) -> None:
     columns = min(len(conditions), PANELS_IN_A_ROW)
     rows = -(-len(conditions) // columns)
     figure.set_figheight(figure.get_figheight() * rows)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for (world, time), axes in zip(conditions, panels, strict=False):
-        own = results.where(world=world, time=time)
+    for place, (world, time) in enumerate(conditions, 1):
+        own, axes = results.where(world=world, time=time), figure.add_subplot(rows, columns, place)
         draw_pair(axes, own, tuple(CONTENDERS), f"{world}, {time}")
-    for axes in panels[len(conditions):]:
-        axes.remove()
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 4.5), seeds=(0, 1, 2, 3, 4), wave=1)
