@@ -22,7 +22,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import rtagent
@@ -39,12 +38,8 @@ from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.track import HALF_WIDTH, Track
 from rtagent.env.making import make
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import world_of
 from rtagent.evaluation.process import Evaluator, Values, seed_of
-from rtagent.learning.state import restore_network
-from rtagent.policy.acting import ActingPolicy
-from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.networks import flattened
+from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.storage import checkpoint
 from rtagent.telemetry.learning_curve import moving_mean
 
@@ -207,19 +202,6 @@ def baselines(config: Config, drives: int) -> dict[str, Rows]:
     return {name: drive(config, policy, drives) for name, policy in policies.items()}
 
 
-def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
-    """The greedy policy of a checkpoint."""
-    torch.set_num_threads(1)
-    shapes = world_of(adapter)
-    spaces = shapes.observation_space, shapes.action_space
-    learned = build_learned(config.policy, *spaces, config.learning)
-    restore_network(learned, checkpoint.load(path))
-    policy = ActingPolicy.of(config, shapes)
-    policy.load(flattened(acting_part(learned)))
-    policy.warm_up()
-    return policy.greedy
-
-
 def load(overrides: list[str]) -> Config:
     """The configuration of `examples/donkey.toml`, with changes."""
     return rtagent.load_config(EXAMPLE, overrides=overrides)
@@ -242,7 +224,8 @@ def run_one(
         path = checkpoint.newest(Path(folder) / "checkpoints")
         if path is None:
             raise UserError(f"seed {seed}: no checkpoint was written; learn for longer")
-        rows = drive(for_drives(config), partial(learned_policy, config, path), drives)
+        policy = TrainedPolicy(config, checkpoint.load(path), path).acting()
+        rows = drive(for_drives(config), lambda adapter: policy.greedy, drives)
     return {**run, "drives": rows, "took_s": time.monotonic() - begun}
 
 
