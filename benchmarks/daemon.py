@@ -10,13 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-READY_LIMIT_S = 300.0
+from benchmarks.waiting import until
+
 STOP_LIMIT_S = 60.0
 
 
@@ -75,7 +76,7 @@ class RunningDaemon:
             stack.callback(self._end)
             self._client = stack.enter_context(self._connect())
             if self._ready:
-                self._wait_ready()
+                until(self._is_ready, "the daemon is ready", 0.02)
             self._held = stack.pop_all()
         return self
 
@@ -149,9 +150,10 @@ class RunningDaemon:
 
     def _connect(self) -> httpx.Client:
         announced, token = self.state_dir / "daemon.json", self.state_dir / "token"
-        while not (announced.exists() and token.exists()):
-            self._check_alive()
-            time.sleep(0.01)
+        until(
+            lambda: self._lives() and announced.exists() and token.exists(),
+            "the daemon says where it is", 0.01,
+        )
         return httpx.Client(
             base_url=json.loads(announced.read_text())["url"],
             headers={"authorization": f"Bearer {token.read_text().strip()}"},
@@ -159,19 +161,13 @@ class RunningDaemon:
             trust_env=False,
         )
 
-    def _wait_ready(self) -> None:
-        while True:
-            self._check_alive()
-            try:
-                if self._client.get("/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.02)
+    def _is_ready(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self._lives() and self._client.get("/readyz").status_code == 200
+        return False
 
-    def _check_alive(self) -> None:
+    def _lives(self) -> bool:
+        """True; one that has ended is an error."""
         if self.process.poll() is not None:
             raise RuntimeError(f"the daemon ended: {self.said()}")
-        if time.monotonic() - self.started > READY_LIMIT_S:
-            self.process.kill()
-            raise TimeoutError(f"the daemon is not ready after {READY_LIMIT_S:.0f} s")
+        return True
