@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import plain_table, print_json, stdout
 from rtagent.staggering.arbiter import Source
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 ROUND_TRIP_S = 0.06
 CUTS = 3
 MOST_INACTION = 0.01
@@ -73,8 +70,7 @@ class Server:
             sys.executable, "-m", "rtagent", "policy-server", self._factory,
             "--port", str(self.port), "--parallel", "16", "--json",
         ]
-        environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         go_first(self._process.pid)
         assert self._process.stdout is not None
         said = json.loads(self._process.stdout.readline())
@@ -111,17 +107,13 @@ class Run:
         rows = self.ledger.read(max(0, first), newest + 1)
         return rows[rows["time_ns"] >= at * 1e9]
 
-    def processes(self) -> int:
-        """Inference processes that are wanted now."""
-        found: int = self.runtime.stats()["inference"]["processes"]
-        return found
-
     def settle(self) -> int:
         """Wait until the number of inference processes no longer changes; that number."""
         known, since = 0, time.monotonic()
         end = since + LIMIT_S
         while time.monotonic() - since < SETTLED_S and time.monotonic() < end:
-            if (now := self.processes()) != known:
+            now = self.runtime.stats()["inference"]["processes"]
+            if now != known:
                 known, since = now, time.monotonic()
             time.sleep(0.2)
         return known
