@@ -42,6 +42,17 @@ class Forked:
             sys.stderr.flush()
             os._exit(code)
 
+    def start_ready(self, body: Callable[[Callable[[], object]], object]) -> int:
+        """Start, and wait until the child calls what its body is given. Fails if it ends before."""
+        heard, said = os.pipe()
+        pid = self.start(lambda: body(lambda: os.write(said, b"!")))
+        # Now the child alone has this end, which is closed when it ends.
+        os.close(said)
+        ready = select.select([heard], [], [], LIMIT_S)[0] and os.read(heard, 1)
+        os.close(heard)
+        assert ready, f"child {pid} has ended, or takes more than {LIMIT_S} s"
+        return pid
+
     def wait(self, pid: int, limit_s: float = LIMIT_S) -> int:
         """Exit code of a child, minus the signal that ended it."""
         descriptor = os.pidfd_open(pid)

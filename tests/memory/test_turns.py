@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -302,18 +301,15 @@ def test_two_processes_alternate_and_never_overlap(shared: Shared, forked: Forke
 @pytest.mark.parametrize("inside", [True, False])
 def test_one_killed_in_its_turn_stops_nobody(shared: Shared, forked: Forked, inside: bool) -> None:
     shared.ring = [0, 1]
-    ready, go = os.pipe()
 
-    def body() -> None:
+    def body(ready: Callable[[], object]) -> None:
         taker = shared.taker(shared.turns(), 0, MonotonicClock())
         if inside:
             taker.enter()
-        os.write(go, b"!")
+        ready()
         time.sleep(60)
 
-    victim = forked.start(body)
-    os.read(ready, 1)
-    forked.kill(victim)
+    forked.kill(forked.start_ready(body))
     clock, turns = MonotonicClock(), shared.turns()
     start = clock.now()
     shared.progress_ns[0] = int(start * NANO)
@@ -322,8 +318,6 @@ def test_one_killed_in_its_turn_stops_nobody(shared: Shared, forked: Forked, ins
     # After the lease of a second: nobody takes the dead one out of the ring here.
     assert clock.now() - start < 10.0
     taker.leave()
-    os.close(ready)
-    os.close(go)
 
 
 @pytest.mark.process
@@ -346,15 +340,13 @@ def test_the_lock_without_the_turn_is_free_after_a_body_that_raises(
 @pytest.mark.process
 def test_who_finds_the_lock_taken_beats_while_it_waits(shared: Shared, forked: Forked) -> None:
     turns, clock, beats = shared.turns(), PassingClock(), []
-    ready, go = os.pipe()
 
-    def body() -> None:
+    def body(ready: Callable[[], object]) -> None:
         assert shared.turns().lock.try_enter()
-        os.write(go, b"!")
+        ready()
         time.sleep(60)
 
-    holder = forked.start(body)
-    os.read(ready, 1)
+    holder = forked.start_ready(body)
 
     def beat() -> None:
         beats.append(clock.now())
@@ -364,5 +356,3 @@ def test_who_finds_the_lock_taken_beats_while_it_waits(shared: Shared, forked: F
     with turns.hold(clock, beat):
         pass
     assert len(beats) >= 5
-    os.close(ready)
-    os.close(go)

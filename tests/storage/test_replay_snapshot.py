@@ -308,16 +308,15 @@ def test_a_disk_that_fails_after_the_manifest_leaves_the_new_one(
 @pytest.mark.process
 def test_a_killed_save_leaves_the_one_before(tmp_path: Path, forked: Forked) -> None:
     def kill(rings: Rings) -> None:
-        reader, writer = os.pipe()
+        def save(ready: Callable[[], object]) -> None:
+            def hang(done: float) -> None:
+                if done > 0.5:
+                    ready()
+                    signal.pause()
 
-        def hang(done: float) -> None:
-            if done > 0.5:
-                os.write(writer, b"!")
-                signal.pause()
+            rings.save(tmp_path, progress=hang)
 
-        child = forked.start(lambda: rings.save(tmp_path, progress=hang))
-        os.read(reader, 1)
-        forked.kill(child)
+        forked.kill(forked.start_ready(save))
 
     second, left = survives(tmp_path, kill)
     assert len([name for name in left if name.startswith(replay_files.DRAFT)]) == 1
