@@ -13,7 +13,7 @@ import pytest
 
 from rtagent.memory.arena import Arena
 from rtagent.memory.robust_lock import RobustLock
-from tests.forked import Forked, eventually
+from tests.forked import Forked
 
 pytestmark = pytest.mark.process
 CONTENDERS = 4
@@ -37,21 +37,9 @@ def lock(arena: Arena) -> Iterator[RobustLock]:
     found.close()
 
 
-def hold(arena: Arena, words: np.ndarray) -> Callable[[], None]:
-    """A child that takes the lock and never gives it back."""
-
-    def body() -> None:
-        with RobustLock(arena.handle):
-            words[0] = 1
-            signal.pause()
-
-    return body
-
-
 def test_exact_count(arena: Arena, words: np.ndarray, forked: Forked) -> None:
     def claim() -> None:
         own = RobustLock(arena.handle)
-        words[2] += 1
         while not words[1]:
             pass
         for _ in range(CLAIMS):
@@ -64,27 +52,23 @@ def test_exact_count(arena: Arena, words: np.ndarray, forked: Forked) -> None:
     assert words[0] == CONTENDERS * CLAIMS
 
 
-def test_free_after_the_holder_is_killed(
-    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nobody_waits_for_a_holder_whose_lock_is_free_once_it_is_killed(
+    arena: Arena, lock: RobustLock, forked: Forked, stopped: bool
 ) -> None:
-    pid = forked.start(hold(arena, words))
-    assert eventually(lambda: words[0])
-    assert not lock.try_enter()
+    def hold(ready: Callable[[], object]) -> None:
+        with RobustLock(arena.handle):
+            ready()
+            signal.pause()
+
+    pid = forked.start_ready(hold)
+    if stopped:
+        os.kill(pid, signal.SIGSTOP)
+    assert not any(lock.try_enter() for _ in range(100))
     os.kill(pid, signal.SIGKILL)
     with lock:
         pass
     assert forked.wait(pid) == -signal.SIGKILL
-
-
-def test_supervisor_does_not_wait_for_a_stopped_holder(
-    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
-) -> None:
-    pid = forked.start(hold(arena, words))
-    assert eventually(lambda: words[0])
-    os.kill(pid, signal.SIGSTOP)
-    assert not any(lock.try_enter() for _ in range(100))
-    forked.kill(pid)
-    assert eventually(lock.try_enter)
 
 
 def test_try_enter_holds_until_exit_or_until_its_holder_raises(
