@@ -44,15 +44,20 @@ class Rings:
         return self.capacity if ticks >= self.capacity else ticks - RESERVE_TICKS
 
 
-class FreeLock:
+class FakeLock:
+    """Stands in for a `RobustLock`: free or taken."""
+
     def __init__(self) -> None:
         self.taken = False
+        self.held = False
 
     def try_enter(self) -> bool:
-        return not self.taken
+        self.held = not self.taken
+        return self.held
 
     def leave(self) -> None:
-        pass
+        assert self.held
+        self.held = False
 
 
 class Daemon:
@@ -70,7 +75,7 @@ class Daemon:
         self.metrics.environment.ready = 1
         for record in (*self.metrics.inference[:2], *self.metrics.learners[:learners]):
             record.ready = 1
-        self.lock = FreeLock()
+        self.lock = FakeLock()
         self.world = SimpleNamespace(
             metrics=self.metrics, horizon=self.horizon, blueprint=make_blueprint(),
             turns=SimpleNamespace(lock=self.lock),

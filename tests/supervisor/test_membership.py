@@ -13,24 +13,9 @@ from rtagent.staggering.state import StaggerState
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.membership import update_members
 from tests.desired import make_desired, with_changes
+from tests.r3.coordinated import FakeLock
 
 DESIRED = make_desired(processes=3, rows=3, inference={"algorithm": "maximum-time"}, go=True)
-
-
-class FakeLock:
-    """The claim lock, free or taken."""
-
-    def __init__(self) -> None:
-        self.taken = False
-        self.held = False
-
-    def try_enter(self) -> bool:
-        self.held = not self.taken
-        return self.held
-
-    def leave(self) -> None:
-        assert self.held
-        self.held = False
 
 
 @dataclass
