@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from rtagent.memory.ledger import TRUNCATED, row_dtype
 from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Refused, Run
 from tests.conftest import make_blueprint
+from tests.limited import limited
 from tests.trained import leave_checkpoint
 
 CARTPOLE = ("env.id=CartPole-v1", "policy.width=1")
@@ -101,13 +101,9 @@ def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
 
 def test_a_film_that_does_not_fit_onto_the_disk_is_refused(tmp_path: Path) -> None:
     film = Film(tmp_path / "play.mp4", 60.0)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"play\.mp4: was not written whole"), film:
-            film(np.zeros((84, 84), np.uint8))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused = pytest.raises(UserError, match=r"play\.mp4: was not written whole")
+    with limited("FSIZE", 100), refused, film:
+        film(np.zeros((84, 84), np.uint8))
 
 
 def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None:

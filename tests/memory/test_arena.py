@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import pickle
-import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from rtagent.memory.usage import Level
 from rtagent.processes import scheduling
 from tests.conftest import open_descriptors
 from tests.forked import Forked, eventually, forked_children
+from tests.limited import limited
 from tests.refused import one_line
 
 BIG = 64 << 20
@@ -218,13 +218,9 @@ def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int
 
 
 def test_lack_of_descriptors_is_one_line() -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"^no memory for frames: Too many open files; "):
-            Arena("frames", PAGE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    refused = pytest.raises(UserError, match=r"^no memory for frames: Too many open files; ")
+    with limited("NOFILE", 0), refused:
+        Arena("frames", PAGE)
 
 
 def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch) -> None:

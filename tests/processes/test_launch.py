@@ -26,6 +26,7 @@ from rtagent.processes import fork_server as server_side
 from rtagent.processes import launch
 from rtagent.processes.launch import REFUSED, ForkServer, Process
 from tests.conftest import eventually, open_descriptors
+from tests.limited import limited
 from tests.spawned import (
     fail,
     leave,
@@ -255,17 +256,14 @@ def test_a_fork_server_without_descriptors_goes_on(server: ForkServer) -> None:
 @pytest.mark.process
 def test_an_owner_without_descriptors_gets_an_error_and_leaks_none(server: ForkServer) -> None:
     before = open_descriptors()
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     for spare in range(4):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, limit[1]))
         try:
             refused = None
-            process = server.spawn(leave, 0)
+            with limited("NOFILE", highest + spare):
+                process = server.spawn(leave, 0)
         except OSError as error:
             refused = error.errno
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
         if refused is None:
             ended(process)
             process.close()
@@ -387,14 +385,10 @@ def test_children_end_with_the_thread_that_started_them(light: None) -> None:
 
 
 def test_the_descriptor_limit_is_raised_to_what_is_permitted() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with limited("NOFILE", min(256, hard)):
         launch.raise_descriptor_limit()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        assert soft == min(hard, launch.MOST_OPEN)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(hard, launch.MOST_OPEN), hard)
 
 
 @pytest.mark.process

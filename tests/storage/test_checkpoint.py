@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-import resource
 import struct
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from rtagent.storage.checkpoint import (
     Score,
 )
 from rtagent.storage.signature import Signature
+from tests.limited import limited
 from tests.refused import one_line
 
 SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
@@ -231,13 +231,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, field: str, o
 
 def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
     good = checkpoints.save(tmp_path, make(1))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-    try:
-        with pytest.raises(CheckpointError, match="cannot write"):
-            checkpoints.save(tmp_path, make(2, 100_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    full = pytest.raises(CheckpointError, match="cannot write")
+    with limited("FSIZE", 10_000), full:
+        checkpoints.save(tmp_path, make(2, 100_000))
     assert list(tmp_path.iterdir()) == [good]
     assert checkpoints.load(good).counters.updates == 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.storage import replay_files
 from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, SaveReport, find
 from tests.forked import Forked
+from tests.limited import limited
 from tests.stored_replay import (
     CAPACITY,
     CHUNK,
@@ -248,13 +248,9 @@ def test_saves_that_never_end_leave_no_more_and_more_files(tmp_path: Path, saved
 
 def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
     def fill(rings: Rings) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
-        try:
-            with pytest.raises(ReplayError, match=r"cannot write the replay .* as it was"):
-                rings.save(tmp_path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        full = pytest.raises(ReplayError, match=r"cannot write the replay .* as it was")
+        with limited("FSIZE", 600), full:
+            rings.save(tmp_path)
 
     _, left = survives(tmp_path, fill)
     assert left == set()

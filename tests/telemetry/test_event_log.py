@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from rtagent.files.append import append_whole
 from rtagent.telemetry import event_log
 from rtagent.telemetry.event_log import MOST_BYTES, EventLog, read_events
 from tests.forked import Forked, eventually
+from tests.limited import limited
 from tests.refused import one_line
 
 PATIENCE_S = 60.0
@@ -256,17 +256,13 @@ def test_a_full_disk_is_reported_and_events_are_written_once_it_has_room(
         kept = Kept(path)
         kept.put(1)
         assert kept.holds(1)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-        try:
+        with limited("FSIZE", 20_000):
             kept.log.put(event(2, error="x" * 50_000))
             assert eventually(lambda: kept.told)
             kept.put(3, 4)
             time.sleep(0.2)
             assert len(kept.told) == 1
             assert kept.told[0]
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert kept.holds(1, 2, 3, 4)
         assert eventually(lambda: kept.told[1:] == [None])
         kept.log.close(PATIENCE_S)
