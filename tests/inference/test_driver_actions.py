@@ -83,26 +83,24 @@ def test_where_a_chunk_starts_by_itself() -> None:
     assert not PolicyConfig(remote="ws://here:1", chunk_start="promised").starts_at_observation
 
 
-def test_each_action_of_a_chunk_explores_like_that_of_its_tick(bench: Bench) -> None:
-    bench.configure(epsilon_end=0.5, exploration_hold_ticks=1)
-    bench.show(*range(5))
-    bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
-    bench.follow(Infer(4), Deposit(6, 4))
-    drawn = [explores(0, 4 + position, 1, 0.5, PARAMETERS) or 0 for position in range(40)]
-    assert [bench.slots.at(6 + position)[0].action for position in range(40)] == drawn
-    assert any(drawn)
+RESUMED = Path("checkpoints/checkpoint-000002-000000000448.safetensors")
 
 
-def test_a_run_that_goes_on_explores_otherwise(bench: Bench) -> None:
+@pytest.mark.parametrize("resume", [None, RESUMED])
+def test_each_action_of_a_chunk_explores_like_that_of_its_tick_in_its_run(
+    bench: Bench, resume: Path | None
+) -> None:
+    """A run that goes on explores otherwise."""
     bench.configure(epsilon_end=0.5, exploration_hold_ticks=1)
-    bench.context.resume = Path("checkpoints/checkpoint-000002-000000000448.safetensors")
+    bench.context.resume = resume
     bench.show(*range(5))
     bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
     bench.follow(Infer(4), Deposit(6, 4))
     found = [bench.slots.at(6 + position)[0].action for position in range(40)]
-    for seed, alike in ((run_seed(0, bench.context.resume), True), (0, False)):
+    for seed, alike in ((run_seed(0, resume), True), (0, resume is None)):
         drawn = [explores(seed, 4 + position, 1, 0.5, PARAMETERS) or 0 for position in range(40)]
         assert (found == drawn) == alike
+    assert any(found)
 
 
 def test_a_policy_that_answers_actions_is_taken_at_its_word(
@@ -119,34 +117,30 @@ def test_a_policy_that_answers_actions_is_taken_at_its_word(
     assert bench.record.epsilon == 0.0
 
 
-def test_a_policy_s_probability_travels_with_its_action(bench: Bench) -> None:
+def drawn_by_ppo(bench: Bench, logits: np.ndarray) -> list[Deposited]:
+    """What a policy that is learning draws on twelve frames."""
     bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
-    bench.policy.answers = np.log(np.float32([0.2, 0.7, 0.1]))
-    said = {}
+    bench.policy.answers = logits
     for frame in range(12):
         bench.show(frame)
         bench.follow(Infer(frame), Deposit(frame + 1, frame))
         bench.stopping = False
-        (found,) = bench.slots.at(frame + 1)
-        said[found.action] = found.log_probability
-    assert len(said) > 1
-    for action, value in said.items():
-        assert value == pytest.approx(np.log([0.2, 0.7, 0.1][action]), abs=1e-5)
+    return [bench.slots.at(frame + 1)[0] for frame in range(12)]
+
+
+def test_a_policy_s_probability_travels_with_its_action(bench: Bench) -> None:
+    logits = np.log(np.float32([0.2, 0.7, 0.1]))
+    found = drawn_by_ppo(bench, logits)
+    assert len({each.action for each in found}) > 1
+    wanted = [logits[each.action] for each in found]
+    assert [each.log_probability for each in found] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_policy_may_exclude_actions(bench: Bench) -> None:
     """As it may while it learns: by a logit of -inf."""
-    bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
-    bench.policy.answers = np.float32([0.0, -np.inf, 1.0])
-    taken = set()
-    for frame in range(12):
-        bench.show(frame)
-        bench.follow(Infer(frame), Deposit(frame + 1, frame))
-        bench.stopping = False
-        (found,) = bench.slots.at(frame + 1)
-        taken.add(found.action)
-        assert np.isfinite(found.log_probability)
-    assert taken == {0, 2}
+    found = drawn_by_ppo(bench, np.float32([0.0, -np.inf, 1.0]))
+    assert {each.action for each in found} == {0, 2}
+    assert np.isfinite([each.log_probability for each in found]).all()
     for wrong in ([-np.inf] * 3, [0.0, np.nan, 1.0], [0.0, -np.inf, np.inf]):
         bench.policy.answers = np.array(wrong, np.float32)
         with pytest.raises(FloatingPointError, match="to frame 11"):
