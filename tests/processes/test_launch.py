@@ -86,13 +86,19 @@ def ended(process: Process) -> int | None:
     return process.exitcode
 
 
-def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
-    """A child, and our end of its pipe once it lives."""
+def start(server: ForkServer, body: Any) -> tuple[Process, Any, Any]:
+    """A child, our end of its pipe, and the first that it says."""
     ours, theirs = multiprocess.Pipe()
-    process = server.spawn(sleep, theirs)
+    process = server.spawn(body, theirs)
     theirs.close()
     assert ours.poll(LIMIT_S)
-    assert ours.recv() == process.pid
+    return process, ours, ours.recv()
+
+
+def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
+    """A child, and our end of its pipe once it lives."""
+    process, ours, pid = start(server, sleep)
+    assert pid == process.pid
     return process, ours
 
 
@@ -134,10 +140,7 @@ def test_what_a_process_has_started_is_killed_with_it_where_that_is_wanted(
     server: ForkServer, whole_tree: bool
 ) -> None:
     """A simulator that hangs kept its port, its memory and its GPU from the next one."""
-    ours, theirs = multiprocess.Pipe()
-    process = server.spawn(start_simulator, theirs)
-    assert ours.poll(LIMIT_S)
-    started = ours.recv()
+    process, _, started = start(server, start_simulator)
     try:
         process.kill(whole_tree=whole_tree)
         assert ended(process) == -signal.SIGKILL
@@ -343,18 +346,13 @@ def test_the_fork_server_ignores_the_signals_of_a_terminal(
 
 @pytest.mark.process
 def test_children_ignore_sigint_and_sighup(server: ForkServer) -> None:
-    ours, theirs = multiprocess.Pipe()
-    server.spawn(tell_signals, theirs)
-    assert ours.poll(LIMIT_S)
-    assert ours.recv() == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
+    *_, told = start(server, tell_signals)
+    assert told == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
 
 
 @pytest.mark.process
 def test_shared_objects_are_frozen_for_the_collector(shared_fork_server: ForkServer) -> None:
-    ours, theirs = multiprocess.Pipe()
-    shared_fork_server.spawn(tell_collector, theirs)
-    assert ours.poll(LIMIT_S)
-    enabled, frozen = ours.recv()
+    *_, (enabled, frozen) = start(shared_fork_server, tell_collector)
     assert enabled
     assert frozen > 10_000
 
@@ -398,7 +396,5 @@ def test_children_import_from_the_path_of_the_program(
     (tmp_path / "only_here.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     with ForkServer(("only_here",)) as server:
-        ours, theirs = multiprocess.Pipe()
-        server.spawn(tell_modules, theirs)
-        assert ours.poll(LIMIT_S)
-        assert "only_here" in ours.recv()
+        *_, told = start(server, tell_modules)
+        assert "only_here" in told
