@@ -134,12 +134,15 @@ def test_the_bound_is_kept_for_512_samples_after_its_peak() -> None:
     assert state.load().bound == 6
 
 
-def test_five_slower_inferences_in_a_row_raise_the_bound_four_do_not() -> None:
+@pytest.mark.parametrize(("before", "after", "count"), [(5.0, 15.0, 5), (15.0, 5.0, 12)])
+def test_the_last_of_five_slower_or_twelve_faster_inferences_in_a_row_moves_the_bound(
+    before: float, after: float, count: int
+) -> None:
     state = fresh()
-    feed(state, *([5.0] * 900), *([15.0] * 4))
-    assert (state.load().bound, state.load().samples) == (6, 904)
-    feed(state, 15.0)
-    assert (state.load().bound, state.load().samples) == (16, 5)
+    feed(state, *([before] * 900), *([after] * (count - 1)))
+    assert (state.load().bound, state.load().samples) == (before + 1, 899 + count)
+    feed(state, after)
+    assert (state.load().bound, state.load().samples) == (after + 1, count)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +154,6 @@ def test_a_step_is_5_percent_slower_or_30_percent_faster(
     state = fresh()
     feed(state, *([5.0] * 900), *([ticks] * count))
     assert state.load().samples == samples
-
-
-def test_twelve_faster_inferences_in_a_row_lower_the_bound_at_once() -> None:
-    state = fresh()
-    feed(state, *([15.0] * 900), *([5.0] * 11))
-    assert (state.load().bound, state.load().samples) == (16, 911)
-    feed(state, 5.0)
-    assert (state.load().bound, state.load().samples) == (6, 12)
 
 
 def test_one_usual_inference_between_them_and_there_is_no_step() -> None:
