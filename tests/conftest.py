@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime, load_config
-from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
 from rtagent.processes import launch
@@ -30,6 +29,7 @@ from rtagent.processes.scheduling import leave_idle
 from rtagent.supervisor import assembly
 from tests.forked import Forked, forked_children
 from tests.installed import require
+from tests.refused import one_line
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -261,8 +261,8 @@ def events(runtime: Runtime, kind: str) -> list[dict[str, Any]]:
     return [each for each in runtime.status()["events"] if each["kind"] == kind]
 
 
-def refusal(*overrides: str) -> str:
-    """What is said of settings that are refused."""
-    with pytest.raises(UserError) as caught:
-        load_config(None, overrides, {})
+def refusal(*overrides: str, **sections: Any) -> str:
+    """What is said of settings that are refused: one line."""
+    with one_line() as caught:
+        load_config(sections, overrides, {})
     return str(caught.value)

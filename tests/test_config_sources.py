@@ -161,9 +161,7 @@ def test_a_key_inside_kwargs() -> None:
     ],
 )
 def test_wrong_names(setting: str, named: str) -> None:
-    message = refusal(setting)
-    assert named in message
-    assert "\n" not in message
+    assert named in refusal(setting)
 
 
 @pytest.mark.parametrize(("setting", "expected"), [
@@ -209,15 +207,12 @@ def test_a_name_that_no_file_has_is_refused(text: str, value: str) -> None:
 @pytest.mark.parametrize("value", [2030, 7.5, date(2030, 1, 2)])
 def test_a_name_that_reads_as_a_number_or_a_date_has_to_be_a_text(value: Any) -> None:
     said = f"run.state_dir = {value!r}: must be a text that names a file or a folder, such as "
-    with pytest.raises(UserError) as refused:
-        load_config({"run": {"state_dir": value}}, environ={})
-    assert str(refused.value) == f"{said}'./{value}'"
+    assert refusal(run={"state_dir": value}) == f"{said}'./{value}'"
     assert load_config(None, [f"run.state_dir=./{value}"], {}).state_dir == Path(str(value))
 
 
 def test_a_value_in_the_place_of_a_section() -> None:
-    with pytest.raises(UserError, match=r"^env = 3: expected a section with keys, \[env\]$"):
-        load_config({"env": 3}, (), {})
+    assert refusal(env=3) == "env = 3: expected a section with keys, [env]"
 
 
 def test_a_bad_environment_variable_is_named() -> None:
@@ -226,9 +221,8 @@ def test_a_bad_environment_variable_is_named() -> None:
 
 
 def test_all_that_a_setting_takes_is_named() -> None:
-    assert refusal("inference.processes=two") == (
-        "inference.processes = 'two': must be a valid integer, or must be 'auto'"
-    )
+    said = "inference.processes = 'two': must be a valid integer, or must be 'auto'"
+    assert refusal("inference.processes=two") == said
 
 
 @pytest.mark.parametrize("name", ["learning.paused", "run.resume"])

@@ -48,9 +48,7 @@ from tests.conftest import refusal
 )
 def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
     for given in {setting, setting.replace("'", "")}:
-        message = refusal(given)
-        assert message.startswith(f"{setting.replace('=', ' = ')}: ")
-        assert "\n" not in message
+        assert refusal(given).startswith(f"{setting.replace('=', ' = ')}: ")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,6 @@ def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[s
     message = refusal(*overrides)
     for part in named:
         assert part in message
-    assert "\n" not in message
 
 
 def test_a_policy_that_draws_its_actions_may_act_greedily_where_nobody_learns() -> None:
@@ -118,7 +115,6 @@ def test_what_json_cannot_hold_is_refused_in_arguments_of_the_environment(
     message = refusal(setting)
     assert message.startswith(f"env.kwargs: {named}, which")
     assert "1e308" in message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize(("given", "named"), [
@@ -153,12 +149,9 @@ def test_a_cluster_s_section_may_be_complete() -> None:
     "a@b:1", "::1:6379", "[::1]", "[host]:6379", "host:6379\n", "host:\u0666",
 ])
 def test_what_is_no_address_of_a_cluster_is_refused_with_what_to_write(address: str) -> None:
-    with pytest.raises(UserError) as caught:
-        load_config({"cluster": {"address": address}}, environ={})
-    told = str(caught.value)
+    told = refusal(cluster={"address": address})
     assert told.startswith(f"cluster.address = {address!r}: ")
     assert "HOST:PORT of the cluster's head, such as 10.0.0.1:6379" in told
-    assert "\n" not in told
 
 
 @pytest.mark.parametrize(
@@ -233,7 +226,6 @@ def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None
     message = refusal(*settings)
     assert setting.partition("=")[0] in message
     assert "policy.remote" in message
-    assert "\n" not in message
     assert load_config(None, settings[:2], {}).policy.remote == "ws://there:8000"
 
 
@@ -269,9 +261,7 @@ def test_an_input_of_a_policy_server_that_no_request_can_carry_is_refused(number
 def test_an_input_of_a_policy_server_that_would_not_arrive_is_refused(
     inputs: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(UserError) as caught:
-        parse_config({"policy": {"remote_inputs": inputs}})
-    assert str(caught.value) == f"policy.remote_inputs: {said}"
+    assert refusal(policy={"remote_inputs": inputs}) == f"policy.remote_inputs: {said}"
 
 
 def test_r3_asks_for_as_many_good_episodes_as_its_paper() -> None:
