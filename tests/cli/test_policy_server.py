@@ -29,22 +29,16 @@ import torch
 from torch import nn
 
 class Ramp(nn.Module):
-    def __init__(self, actions):
+    def __init__(self, observation_space, action_space):
         super().__init__()
-        self.actions = actions
+        self.actions = int(action_space.n)
 
     def forward(self, observations):
         return torch.arange(self.actions).float().expand(len(observations), -1)
 
-def make(observation_space, action_space):
-    return Ramp(int(action_space.n))
-
 class Chunks(Ramp):
     def forward(self, observations):
         return super().forward(observations)[:, None].expand(-1, 5, -1)
-
-def make_chunks(observation_space, action_space):
-    return Chunks(int(action_space.n))
 
 class Counter(Ramp):
     state_size = 1
@@ -52,15 +46,9 @@ class Counter(Ramp):
     def forward(self, observations, states):
         return super().forward(observations), states + 1.0
 
-def make_recurrent(observation_space, action_space):
-    return Counter(int(action_space.n))
-
 class Told(Ramp):
     def forward(self, observations, pending):
         return super().forward(observations)
-
-def make_told(spaces, action_space):
-    return Told(int(action_space.n))
 """
 
 
@@ -130,8 +118,7 @@ def test_a_recurrent_checkpoint_is_served_with_its_state(
 
 @pytest.mark.usefixtures("_importable")
 @pytest.mark.parametrize(("factory", "ticks", "state", "pending"), [
-    ("make", 0, 0, 0), ("make_chunks", 5, 0, 0), ("make_recurrent", 0, 1, 0),
-    ("make_told", 0, 0, 4),
+    ("Ramp", 0, 0, 0), ("Chunks", 5, 0, 0), ("Counter", 0, 1, 0), ("Told", 0, 0, 4),
 ])
 def test_a_factory_is_served(
     ask: Callable[..., Any], factory: str, ticks: int, state: int, pending: int
@@ -172,7 +159,7 @@ def test_what_the_daemon_would_do_and_the_server_cannot_is_refused(
     refused: Refused, setting: str, said: str
 ) -> None:
     settings = ("--set", "env.id=CartPole-v1", "--set", setting, "--port", "0")
-    assert said in refused("policy-server", "ramp_policy:make", *settings)
+    assert said in refused("policy-server", "ramp_policy:Ramp", *settings)
 
 
 def test_a_terminal_that_is_stopped_holds_up_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
