@@ -181,7 +181,7 @@ def test_a_terminal_that_is_stopped_holds_up_no_client(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("builtins.print", stopped)
     monkeypatch.setattr("rtagent.cli.policy_server.PERIOD_S", 1e-3)
-    asyncio.run(serve())
+    asyncio.run(asyncio.wait_for(serve(), 60.0))
 
 
 def test_a_pipe_that_is_full_gets_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_pipe_that_is_full_gets_no_line(monkeypatch: pytest.MonkeyPatch) -> No
             await asyncio.sleep(0)
         lines.cancel()
 
-    asyncio.run(serve())
+    asyncio.run(asyncio.wait_for(serve(), 60.0))
     assert printed[0].startswith("1 client, ")
     os.close(end)
     os.close(pipe)
