@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
+import pytest
+
 from rtagent.placement.trial import FIRST_STEPS, LOOK_EVERY, WINDOW, Trial
 
 
@@ -52,13 +54,6 @@ def test_steps_that_take_no_time_by_the_clock_are_chosen_between() -> None:
     assert trial.planned
 
 
-def test_first_steps_do_not_count() -> None:
-    trial = Trial()
-    run(trial, 300, lambda way, step: 100.0 if way and step < 2 * FIRST_STEPS
-        else (0.9 if way else 1.0))
-    assert trial.planned
-
-
 def test_a_plan_comes_back_when_the_machine_has_changed() -> None:
     trial = Trial()
     run(trial, 200, lambda way, step: 1.1 if way else 1.0)
@@ -67,15 +62,17 @@ def test_a_plan_comes_back_when_the_machine_has_changed() -> None:
     assert trial.planned
 
 
-def test_a_difference_within_the_noise_changes_nothing() -> None:
+@pytest.mark.parametrize(("steps", "seconds"), [
+    # The first steps, a difference within the noise, and a single slow step.
+    (300, lambda way, step: 100.0 if way and step < 2 * FIRST_STEPS else 1.0 - 0.1 * way),
+    (500, lambda way, step: 1.0 + 0.01 * way),
+    (500, lambda way, step: 50.0 if step == 300 else 1.0 - 0.2 * way),
+])
+def test_what_is_no_slower_plan_changes_nothing(
+    steps: int, seconds: Callable[[bool, int], float]
+) -> None:
     trial = Trial()
-    run(trial, 500, lambda way, step: 1.0 + 0.01 * way)
-    assert trial.planned
-
-
-def test_a_single_slow_step_changes_nothing() -> None:
-    trial = Trial()
-    run(trial, 500, lambda way, step: 50.0 if step == 300 else (0.8 if way else 1.0))
+    run(trial, steps, seconds)
     assert trial.planned
 
 
