@@ -98,6 +98,7 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_not_time(full_pipe: tuple[int,
     assert time.monotonic() - began < PATIENCE_S
     os.read(ours, 1 << 20)
     handler.handle(record("y" * 100_000))
+    assert select.select([ours], [], [], PATIENCE_S)[0], "dropped, too"
     said = os.read(ours, 65_536).decode().splitlines()
     assert len(said) == 1
     assert said[0].endswith("(3 lines before this were dropped)")

@@ -136,7 +136,7 @@ def test_the_token_is_taken_in_both_ways(header: str) -> None:
     with policy_server(served(), TOKEN) as (address, _), connect(
         address, additional_headers={"Authorization": header}
     ) as connection:
-        assert msgpack_numpy.unpackb(connection.recv())["outputs"] == 3
+        assert msgpack_numpy.unpackb(connection.recv(30.0))["outputs"] == 3
 
 
 @pytest.mark.parametrize("headers", [

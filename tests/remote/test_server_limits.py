@@ -69,7 +69,7 @@ def test_a_huge_question_is_not_read() -> None:
 def test_a_client_that_floods_with_pings_is_disconnected() -> None:
     """Nobody else is answered while they are."""
     with policy_server(served()) as (address, _), connect(address) as connection:
-        connection.recv()
+        connection.recv(30.0)
         connection.socket.sendall(PING * 20_000)
         with pytest.raises(websockets.ConnectionClosed):
             connection.recv(10.0)
@@ -85,7 +85,7 @@ def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.Monke
             connection.socket.sendall(LONG_PING * 1000)
 
     with policy_server(served()) as (address, _), connect(address) as connection:
-        connection.recv()
+        connection.recv(30.0)
         connection.socket.settimeout(1.0)
         # The connection's own thread reads no more.
         with connection.recv_flow_control, pytest.raises(TimeoutError):
@@ -107,7 +107,7 @@ def test_what_is_asked_before_an_answer_is_not_kept(monkeypatch: pytest.MonkeyPa
     policy = Waiting()
     question = encode({"observation": seen(1), "more": b"\0" * 300_000})
     with policy_server(served(policy)) as (address, _), connect(address) as connection:
-        connection.recv()
+        connection.recv(30.0)
         connection.socket.settimeout(0.3)
         with suppress(TimeoutError):
             for _ in range(10):

@@ -68,8 +68,8 @@ def test_its_own_simulator_is_started_again_and_leaves_nothing(no_descriptor_lef
 @pytest.mark.process
 def test_its_own_simulator_dies_with_it():
     program = (
-        "import time; from rtagent.env.donkey.environment import DonkeyCar\n"
-        "env = DonkeyCar()\n"
+        "import signal, time; from rtagent.env.donkey.environment import DonkeyCar\n"
+        "signal.alarm(300); env = DonkeyCar()\n"
         "while not env.reset()[1]['connected']: pass\n"
         "print(env._embedded._process.pid, flush=True)\n"
         "time.sleep(60)"

@@ -137,7 +137,7 @@ def test_frames_come_on_an_absolute_schedule():
 
 def test_a_client_that_stops_reading_holds_up_nobody(simulator):
     big = {**CAMERA, "img_w": 640, "img_h": 480, "img_enc": "PNG"}
-    with socket.create_connection(simulator.at) as lazy, loaded(lazy) as lines:
+    with socket.create_connection(simulator.at, timeout=60) as lazy, loaded(lazy) as lines:
         lazy.sendall(asked("cam_config", **big))
         with driver(simulator) as other:
             eventually(lambda: simulator.figures.withheld > 3, "its frames are withheld")

@@ -303,8 +303,10 @@ def test_a_checkpoint_may_take_longer_than_a_change(
     monkeypatch.setitem(TIMEOUTS_S, "set", 0.05)
     with pytest.raises(BackendLate):
         daemon.backend.command("set", {}, "dashboard")
+    assert daemon.pipe.poll(30.0)
     assert daemon.pipe.recv()["by"] == "dashboard"
     answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False}, "http")
+    assert daemon.pipe.poll(30.0)
     message = daemon.pipe.recv()
     assert message["name"] == "checkpoint"
     daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
