@@ -357,36 +357,28 @@ FARTHEST_LEFT = """async () => {
   const pen = document.querySelector('[data-series="learning.loss"]').getContext('2d');
   const history = new History(chartPaths());
   let farthest = Infinity;
-  for (let time = 0; time < 1200; time += 2) history.add(time, { learning: { loss: time / 1e3 } });
-  pen.moveTo = pen.lineTo = (x) => { farthest = Math.min(farthest, x); };
+  NOTE
   drawCharts(history, new Markers());
-  delete pen.moveTo;
-  delete pen.lineTo;
+  ['moveTo', 'lineTo', 'fillText'].forEach((name) => delete pen[name]);
   return farthest;
 }"""
-
-
-def test_what_is_older_than_a_chart_is_not_drawn_beside_it(page: Any) -> None:
-    """A reconnected page has kept samples from before the time that the axis shows."""
-    assert page.evaluate(FARTHEST_LEFT) == 62
-
-
-AXIS_BEGINS = """async () => {
-  const { chartPaths, drawCharts } = await import('/static/charts.js');
-  const { History, Markers } = await import('/static/history.js');
-  const pen = document.querySelector('[data-series="learning.loss"]').getContext('2d');
-  const history = new History(chartPaths());
-  let farthest = Infinity;
+LINES = """
+  for (let time = 0; time < 1200; time += 2) history.add(time, { learning: { loss: time / 1e3 } });
+  pen.moveTo = pen.lineTo = (x) => { farthest = Math.min(farthest, x); };
+"""
+NUMBERS = """
   history.add(0, { learning: { loss: 1234567.8 } });
   pen.fillText = (text, x) => {
     const width = pen.textAlign === 'right' ? pen.measureText(text).width : 0;
     farthest = Math.min(farthest, x - width);
   };
-  drawCharts(history, new Markers());
-  delete pen.fillText;
-  return farthest;
-}"""
+"""
+
+
+def test_what_is_older_than_a_chart_is_not_drawn_beside_it(page: Any) -> None:
+    """A reconnected page has kept samples from before the time that the axis shows."""
+    assert page.evaluate(FARTHEST_LEFT.replace("NOTE", LINES)) == 62
 
 
 def test_an_axis_has_room_for_all_digits_of_large_numbers(page: Any) -> None:
-    assert page.evaluate(AXIS_BEGINS) >= 0
+    assert page.evaluate(FARTHEST_LEFT.replace("NOTE", NUMBERS)) >= 0
