@@ -32,6 +32,7 @@ TOKEN = "t" * 20 + "0123456789abcdef" * 2
 WITH_TOKEN = f"Authorization: Bearer {TOKEN}"
 PORT = 8008
 BASE = f"http://127.0.0.1:{PORT}"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 def example_stats() -> dict[str, Any]:
@@ -252,7 +253,7 @@ def stranger(backend: FakeBackend, settings: Settings) -> Iterator[TestClient]:
 @pytest.fixture
 def client(stranger: TestClient) -> TestClient:
     """A client with the token."""
-    stranger.headers["authorization"] = f"Bearer {TOKEN}"
+    stranger.headers.update(BEARER)
     return stranger
 
 
@@ -291,10 +292,7 @@ class RunningService:
         assert not self._thread.is_alive(), "the service did not stop"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}", headers={"authorization": f"Bearer {TOKEN}"},
-            timeout=120.0,
-        )
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=BEARER, timeout=120.0)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30.0)

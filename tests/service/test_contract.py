@@ -12,10 +12,10 @@ from schemathesis.specs.openapi.checks import ignored_auth
 from service.app import create_app
 from service.http.problems import MEDIA_TYPE
 from service.http.settings import Settings
-from tests.service.conftest import BASE, PORT, TOKEN, FakeBackend
+from tests.service.conftest import BASE, BEARER, PORT, TOKEN, FakeBackend
 
 EXAMPLES = 10
-HEADERS = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
+HEADERS = {**BEARER, "host": f"127.0.0.1:{PORT}"}
 
 
 def application() -> Any:

@@ -21,7 +21,7 @@ from rtagent.files.certificate import tls_context
 from tests.forked import eventually
 from tests.refused import one_line
 from tests.service.certificates import Certificate, make_certificate
-from tests.service.conftest import TOKEN, RunningService, Serving, closed
+from tests.service.conftest import BEARER, TOKEN, RunningService, Serving, closed
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def trusting(certificate: Certificate) -> ssl.SSLContext:
 def client_of(service: RunningService, certificate: Certificate) -> httpx.Client:
     return httpx.Client(
         base_url=f"https://127.0.0.1:{service.port}", verify=trusting(certificate), timeout=30.0,
-        headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False,
+        headers=BEARER, trust_env=False,
     )
 
 

@@ -11,14 +11,13 @@ import service.app
 from service.app import create_app
 from service.daemon.commands import BackendBusy
 from service.http.settings import Settings
-from tests.service.conftest import BASE, TOKEN
+from tests.service.conftest import BASE, BEARER
 
 HOT = ("/livez", "/readyz", "/v1/status", "/v1/stats")
 
 
 def client_of(backend: Any, settings: Settings) -> TestClient:
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    return TestClient(create_app(backend, settings), base_url=BASE, headers=headers)
+    return TestClient(create_app(backend, settings), base_url=BASE, headers=BEARER)
 
 
 @pytest.fixture

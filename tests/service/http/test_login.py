@@ -16,10 +16,9 @@ from service.http.login import cookie_name
 from service.http.sessions import Sessions
 from service.http.settings import Settings
 from tests.conftest import eventually
-from tests.service.conftest import BASE, PORT, TOKEN
+from tests.service.conftest import BASE, BEARER, PORT, TOKEN
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 def new_address(client: TestClient) -> str:

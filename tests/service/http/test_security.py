@@ -14,10 +14,9 @@ from service.app import create_app
 from service.http.attempts import BURST
 from service.http.login import cookie_name
 from service.http.settings import Settings
-from tests.service.conftest import BASE, PORT, TOKEN, RunningService
+from tests.service.conftest import BASE, BEARER, PORT, TOKEN, RunningService
 
 BODY = {"processes": 9}
-BEARER = {"authorization": f"Bearer {TOKEN}"}
 ALIKE = [
     f"{name}:{PORT}"
     for own in ("localhost", "127.0.0.1")
@@ -178,7 +177,7 @@ def test_hosts_of_other_binds(
 def test_origins_of_further_hosts(backend: Any, allowed: str, origin: str, status: int) -> None:
     settings = Settings(TOKEN, port=PORT, allowed_hosts=frozenset({allowed}))
     with TestClient(create_app(backend, settings), base_url=BASE) as client:
-        headers = {"origin": origin, "authorization": f"Bearer {TOKEN}"}
+        headers = {**BEARER, "origin": origin}
         assert client.get("/v1/status", headers=headers).status_code == status
 
 

@@ -18,7 +18,7 @@ from rtagent.config_sources import parse_config
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
 from service.routes import context
 from service.routes.context import DISK_CALLS
-from tests.service.conftest import TOKEN, FakeBackend, RunningService, Serving
+from tests.service.conftest import BEARER, FakeBackend, RunningService, Serving
 from tests.service.shared_memory import Daemon
 
 RUN = "a1b2c3d4"
@@ -71,7 +71,7 @@ def test_a_disk_that_hangs_leaves_threads_to_the_other_calls(
         limits = httpx.Limits(max_connections=60)
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{service.port}", limits=limits, timeout=120.0,
-            headers={"authorization": f"Bearer {TOKEN}"},
+            headers=BEARER,
         ) as client:
             asked = [asyncio.create_task(client.get("/v1/events")) for _ in range(50)]
             await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=60.0)

@@ -22,9 +22,16 @@ from service.http.login import cookie_name
 from service.routes import context
 from service.routes.context import Context
 from tests.forked import eventually
-from tests.service.conftest import PORT, TOKEN, WITH_TOKEN, FakeBackend, RunningService, Serving
+from tests.service.conftest import (
+    BEARER,
+    PORT,
+    TOKEN,
+    WITH_TOKEN,
+    FakeBackend,
+    RunningService,
+    Serving,
+)
 
-BEARER = {"authorization": f"Bearer {TOKEN}"}
 HOST = {"host": f"127.0.0.1:{PORT}"}
 
 
