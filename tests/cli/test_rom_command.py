@@ -12,16 +12,11 @@ from rtagent.env.gameboy.rom import RomStatus, bundled_roms
 from tests.cli.conftest import Run
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configured one: empty."""
+    """The configured one: empty, and never the user's own."""
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
     return tmp_path / "state"
-
-
-@pytest.fixture(autouse=True)
-def _never_the_users_own(state_dir: Path) -> None:
-    pass
 
 
 def test_the_built_in_games_are_listed_and_right(run: Run) -> None:
