@@ -154,12 +154,8 @@ def _episodes(played: Sequence[tuple[float, int, bool]]) -> Episodes:
 
 def live_episodes(rows: Rows) -> Episodes:
     """The finished episodes of a ledger."""
-    ends = np.flatnonzero(rows["flags"])
-    starts = np.append(0, ends + 1)[:-1]
-    return _episodes([
-        (float(rows["reward"][a : b + 1].sum(dtype=np.float64)), int(b + 1 - a), True)
-        for a, b in zip(starts, ends, strict=True)
-    ])
+    rewards = np.split(rows["reward"], np.flatnonzero(rows["flags"]) + 1)[:-1]
+    return _episodes([(float(each.sum(dtype=np.float64)), len(each), True) for each in rewards])
 
 
 def recorded_delays(rows: Rows) -> Ints:
