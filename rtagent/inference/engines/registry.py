@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 
 from rtagent.config import PolicyConfig
@@ -66,8 +66,7 @@ def make(name: str) -> Engine:
     Raises:
         ImportError: it is not installed.
     """
-    module, _, kind = REGISTER[name].path.partition(":")
-    engine: Engine = getattr(import_module(module), kind)()
+    engine: Engine = pkgutil.resolve_name(REGISTER[name].path)()
     return engine
 
 
