@@ -27,7 +27,7 @@ from rtagent.evaluation.probe import probe
 from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.files.certificate import tls_context
 from rtagent.memory.blueprint import Blueprint
-from rtagent.policy.acting import inference_device
+from rtagent.policy.device import usable_device
 from rtagent.policy.inputs import input_space
 from rtagent.policy.networks import build, head_of
 from rtagent.remote.answers import Terms
@@ -118,7 +118,7 @@ def _served(
     module: nn.Module, blueprint: Blueprint, config: Config, about: dict[str, Any]
 ) -> Served:
     terms, space = Terms.of(blueprint), blueprint.observation_space
-    device = inference_device(config.policy)
+    device = usable_device(config.policy.device, "policy.device")
     about = {"rtagent": __version__, "environment": config.env.id, **about}
     served = Served(
         _answering(module.to(device), device), tuple(space.shape), np.dtype(space.dtype),

@@ -24,15 +24,6 @@ from rtagent.policy.precision import ActingPrecision
 from rtagent.policy.recurrent import Lstm, encoded, state_size_of, step
 
 
-def inference_device(policy: PolicyConfig) -> torch.device:
-    """The device for inference.
-
-    Raises:
-        UserError: it is not there.
-    """
-    return usable_device(policy.device, "policy.device")
-
-
 class ActingPolicy:
     """A network made ready to answer one observation at a time.
 
@@ -56,7 +47,7 @@ class ActingPolicy:
         action_space: spaces.Space[Any], head: OutputHead = PLAIN,
         precision: ActingPrecision = "float32",
     ) -> None:
-        self.device = inference_device(policy)
+        self.device = usable_device(policy.device, "policy.device")
         dtype = getattr(torch, precision)
         module = build(policy, observation_space, action_space, head).eval().requires_grad_(False)
         self.module = channels_last(module.to(self.device, dtype))
