@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -96,9 +97,10 @@ def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
     module, _, path = reference.partition(":")
     try:
         found: Any = pkgutil.resolve_name(reference)
-    except AttributeError:
-        raise UserError(f"{problem}: {module} has no {path}") from None
     except Exception as error:
+        # A module that raises this itself, while it is imported, is not kept.
+        if isinstance(error, AttributeError) and module in sys.modules:
+            raise UserError(f"{problem}: {module} has no {path}") from None
         raise UserError(f"{problem}: cannot import {module}: {first_line(error)}") from error
     if not callable(found):
         raise UserError(f"{problem}: {path} is not callable")

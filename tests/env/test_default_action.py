@@ -67,3 +67,10 @@ def test_a_callables_illegal_answer_is_refused(space):
 def test_an_illegal_value_is_refused_in_one_line(value, space, reason):
     with one_line(f"^env.default_action = {re.escape(str(value))}: ", re.escape(reason)):
         behaviour(value, space)
+
+
+def test_a_module_that_fails_is_not_said_to_lack_the_function(tmp_path, monkeypatch):
+    (tmp_path / "outdated.py").write_text("import math\n\nmath.gone\n\ndef choose(frame): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with one_line("cannot import outdated: module 'math' has no attribute 'gone'"):
+        behaviour("outdated:choose")
