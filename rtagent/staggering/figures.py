@@ -1,7 +1,7 @@
 """Figures of merit, from what was executed and what was registered.
 
-The same functions serve the simulator and the live statistics: a tick record is a row of the tick
-ledger, an action record a registered action.
+Those of a simulation are counted from its ticks and actions. `interaction` and `processes_needed`
+serve live runs, too.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ class Interaction(NamedTuple):
 class Figures(TypedDict):
     """Figures of merit of a run; None where there is nothing to count.
 
-    Delays are in ticks, over the ticks that executed an action (agent or re-used);
-    `interaction_mean`, in ticks, and `gap_cv` are those of `interaction`; `overwritten_fraction` is
-    the share of registered actions that no tick used; `from_chunk_fraction` is the share of ticks
-    that executed a later action of a chunk.
+    `inaction_fraction` is the share of ticks that executed the default behaviour; the strict one
+    counts re-used actions, too. Delays are in ticks, over the ticks that executed an action (agent
+    or re-used); `interaction_mean`, in ticks, and `gap_cv` are those of `interaction`;
+    `overwritten_fraction` is the share of registered actions that no tick used;
+    `from_chunk_fraction` is the share of ticks that executed a later action of a chunk.
     """
 
     inaction_fraction: float | None
@@ -83,15 +84,6 @@ class Figures(TypedDict):
     overwritten_fraction: float | None
     from_chunk_fraction: float | None
     converged_s: float | None
-
-
-def inaction_fraction(ticks: Sequence[TickRecord], strict: bool = False) -> float | None:
-    """Share of ticks that executed the default behaviour; `strict` counts re-used actions too."""
-    if not ticks:
-        return None
-    if strict:
-        return sum(tick.source != Source.AGENT for tick in ticks) / len(ticks)
-    return sum(tick.source == Source.DEFAULT for tick in ticks) / len(ticks)
 
 
 def interaction(times: npt.ArrayLike) -> Interaction:
@@ -134,21 +126,23 @@ def figures(
         whole_run: ticks from the start, for `converged_s`.
     """
     delayed = [tick.delay for tick in ticks if tick.source != Source.DEFAULT]
-    unused = sum(not action.executed for action in actions)
     between = interaction([tick.at / tick_seconds for tick in ticks if tick.source == Source.AGENT])
     return Figures(
-        inaction_fraction=inaction_fraction(ticks),
-        strict_inaction_fraction=inaction_fraction(ticks, strict=True),
+        inaction_fraction=_share([tick.source == Source.DEFAULT for tick in ticks]),
+        strict_inaction_fraction=_share([tick.source != Source.AGENT for tick in ticks]),
         interaction_mean=between.mean,
         gap_cv=between.cv,
         delay_mean=float(np.mean(delayed)) if delayed else None,
         delay_p99=float(np.percentile(delayed, 99)) if delayed else None,
-        overwritten_fraction=unused / len(actions) if actions else None,
-        from_chunk_fraction=(
-            sum(tick.position > 0 for tick in ticks) / len(ticks) if ticks else None
-        ),
+        overwritten_fraction=_share([not action.executed for action in actions]),
+        from_chunk_fraction=_share([tick.position > 0 for tick in ticks]),
         converged_s=converged_s(whole_run, tick_seconds),
     )
+
+
+def _share(facts: Sequence[bool]) -> float | None:
+    """How many of all are true; None if there are none."""
+    return sum(facts) / len(facts) if facts else None
 
 
 def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = "adaptive") -> int:

@@ -11,7 +11,6 @@ from rtagent.staggering.figures import (
     TickRecord,
     converged_s,
     figures,
-    inaction_fraction,
     interaction,
     processes_needed,
 )
@@ -27,9 +26,8 @@ def ticks(sources: list[Source]) -> list[TickRecord]:
 
 
 def test_inaction_counts_default_ticks_and_strictly_re_used_ones_too() -> None:
-    run = ticks([A, A, R, D, A, R, A, A])
-    assert inaction_fraction(run) == 1 / 8
-    assert inaction_fraction(run, strict=True) == 3 / 8
+    found = figures(ticks([A, A, R, D, A, R, A, A]), [], 0.02, [])
+    assert (found["inaction_fraction"], found["strict_inaction_fraction"]) == (1 / 8, 3 / 8)
 
 
 def test_nothing_known_is_none_and_not_nought() -> None:
