@@ -13,6 +13,7 @@ from rtagent.config import Config
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import Gradient
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.networks import flattened
 
@@ -27,9 +28,10 @@ def begun(config: Config, shapes: Blueprint) -> Trainer:
     return trainer
 
 
-def without_update(self: Trainer, batch: Batch, learning_rate: float) -> tuple[float, Any]:
+def without_update(self: Trainer, batch: Batch, learning_rate: float) -> Gradient:
     """A replacement of `Trainer.learn` that takes no time, to see how fast batches come."""
-    return 0.0, np.ones(len(batch.actions), np.float32)
+    count = len(batch.actions)
+    return Gradient(0.0, 0.0, torch.ones(count), self.progress.updates, count)
 
 
 class Row(NamedTuple):

@@ -311,12 +311,12 @@ class Trial:
         columns = share.draw()
         assert columns is not None, "the replay has transitions"
         learning_rate = self.config.learning.learning_rate
-        loss, errors = self._trainer.learn(batch_of([columns]), learning_rate)
-        errors = errors.copy()
+        gradient = self._trainer.learn(batch_of([columns]), learning_rate)
+        errors = gradient.errors.numpy(force=True).copy()
         more, arrays = self._source.learned(errors)
         values = {"seq": share.seq, "learned": len(errors), "generated": 0, **more}
         self._node.answered(unpack(pack(values, arrays)))
-        return arrived, loss, errors
+        return arrived, gradient.loss, errors
 
     def _rate(self) -> Floats:
         """Give new transitions of the replay their first priority; returns their errors."""

@@ -17,11 +17,14 @@ from benchmarks.cluster.cluster_throughput import (
     ratio,
     report,
 )
-from benchmarks.cluster.plain_actors import PlainReplay, joined
+from benchmarks.cluster.plain_actors import PlainReplay, joined, without_update
 from benchmarks.cluster.throughput_sides import Block
 from benchmarks.worlds.pattern_world import PatternWorld
 from benchmarks.worlds.shapes import blueprint
+from rtagent.cluster.trainer import Trainer
 from rtagent.config_sources import load_config
+from tests.cluster.edge import Edge
+from tests.cluster.scene import Scene
 
 NEAR = CLUSTER.format(0)
 PRIORITIES = """
@@ -65,6 +68,14 @@ def test_what_a_plain_learner_does_beside_its_updates_is_the_most_that_can_be_ga
     # Updates of 10 ms.
     between = (1 / 0.4 + 1 / 0.5) / 2
     assert most == {LOCAL: None, PLAIN.format("uint8"): pytest.approx(between)}
+
+
+def test_a_learner_whose_update_takes_no_time_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It ended at its first share, for there was no gradient to tell of.
+    monkeypatch.setattr(Trainer, "learn", without_update)
+    scene = Scene(Edge())
+    scene.run(1.0)
+    assert len(scene.updates) > 50
 
 
 def test_every_claim_is_of_two_sides() -> None:
