@@ -316,7 +316,8 @@ def draw(results: Results, figure: Any) -> None:
     panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")
     panels[0, 2].axvline(1.0, color="grey", linewidth=0.8)
     panels[1, 2].set(
-        xlabel="busy programs beside it", ylabel="missed at the deadline of 1, %; squares: changing"
+        xlabel="busy programs beside it", xticks=(0, *BUSY),
+        ylabel="missed at the deadline of 1, %; squares: changing",
     )
     _draw_others(results, panels[2])
     for axes, what in zip(panels[1], SWEPT, strict=False):
@@ -374,6 +375,9 @@ def _draw_others(results: Results, panels: Any) -> None:
         axes.set_xticks(range(len(worlds)), worlds)
         axes.set_ylabel(label)
     panels[1].axhline(1.0, color="grey", linewidth=0.8)
+    # The legends stand above the bars.
+    for axes in (panels[0], panels[2]):
+        axes.set(ylim=(0, 140), yticks=range(0, 101, 20))
     for place, handler in enumerate(r3_memory.HANDLERS):
         points = [results.where(what="memory", mode=mode, handler=handler).point("budget_percent")
                   for mode in r3_memory.MODES]
@@ -383,10 +387,9 @@ def _draw_others(results: Results, panels: Any) -> None:
     panels[2].set_xticks(range(len(r3_memory.MODES)), r3_memory.MODES)
     panels[2].set_ylabel("of the data budget at the deadline, %")
     panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
-    panels[2].set_ylim(0, 130)
     for axes in (panels[0], panels[2]):
         if axes.get_visible():
-            axes.legend(fontsize=7)
+            axes.legend(fontsize=7, ncols=3, loc="upper center")
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(15, 12.5))
