@@ -8,7 +8,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from math import isfinite
@@ -66,12 +66,8 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def finite(value: Any) -> Any:
-    """A value with None in place of each number in it that is not finite; a tuple is a list."""
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    """A value as JSON has it, with None in place of each number in it that is not finite."""
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def print_json(value: Any) -> None:
