@@ -316,7 +316,7 @@ def draw(results: Results, figure: Any) -> None:
     panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")
     panels[0, 2].axvline(1.0, color="grey", linewidth=0.8)
     panels[1, 2].set(
-        xlabel="busy programs beside it", xticks=(0, *BUSY),
+        xlabel="busy programs beside it", xticks=results.values("busy"),
         ylabel="missed at the deadline of 1, %; squares: changing",
     )
     _draw_others(results, panels[2])
