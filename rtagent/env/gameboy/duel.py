@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rtagent.env.gameboy.environment import BundledGame, Frame, Info
+from rtagent.env.gameboy.environment import BundledGame, Frame, Info, grown
 from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.observers import to_grey
 from rtagent.errors import UserError
@@ -107,10 +107,10 @@ class Duel(BundledGame):
     def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
         score, before = _score(info), self._score
-        reward = float((score[0] - before[0]) - (score[1] - before[1]))
+        won, lost = map(grown, score, before)
         self._decided = score != before
         self._score = score
-        return reward, self._decided, info
+        return float(won - lost), self._decided, info
 
     def _state_of(self, encounter: int) -> Snapshot:
         """The machine at the first menu of an encounter, chosen on the title screen."""

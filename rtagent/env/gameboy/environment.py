@@ -151,6 +151,11 @@ class BundledGame(GameBoyEnv):
         return self._machine.ram.u16le(self._at[name])
 
 
+def grown(now: int, before: int) -> int:
+    """By how much a counter of two bytes has grown, which begins at 0 again after 65,535."""
+    return (now - before) & 0xFFFF
+
+
 def at_least_0(name: str, value: Any) -> int:
     """The argument's value, or a UserError if it is not a whole number from 0 on."""
     if type(value) is not int or value < 0:

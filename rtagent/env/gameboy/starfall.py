@@ -7,7 +7,7 @@ the title screen is played once, at construction, and a snapshot is kept of each
 
 from __future__ import annotations
 
-from rtagent.env.gameboy.environment import BundledGame, Frame, Info
+from rtagent.env.gameboy.environment import BundledGame, Frame, Info, grown
 from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.observers import to_grey
 from rtagent.errors import UserError
@@ -64,7 +64,7 @@ class Starfall(BundledGame):
 
     def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
-        reward = float(info["score"] - self._score - (self._lives - info["lives"]))
+        reward = float(grown(info["score"], self._score) - (self._lives - info["lives"]))
         self._score, self._lives = info["score"], info["lives"]
         return reward, self.u8("screen") == GAME_OVER, info
 

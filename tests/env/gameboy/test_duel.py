@@ -85,20 +85,31 @@ def test_a_sequence_goes_on_to_the_next_and_repeats_what_was_lost(duel):
         wait_for(duel, COMMANDS)
         assert view["encounter"] == expected + 1
     losses = duel.reset(options={"encounter": 40})[1]["losses"]
-    assert _run_until_decided(duel, _only_guard)["losses"] == losses + 1
+    assert _run_until_decided(duel, _only_guard)[1]["losses"] == losses + 1
     duel.reset()
     wait_for(duel, COMMANDS)
     assert view["encounter"] == 40
 
 
 def _run_until_decided(duel, player):
+    """The last tick's reward and figures."""
     view, tick = view_of(duel), 0
     while True:
-        _, _, decided, truncated, info = duel.step(player(view, tick))
+        _, reward, decided, truncated, info = duel.step(player(view, tick))
         tick += 1
         assert not truncated
         if decided:
-            return info
+            return reward, info
+
+
+@pytest.mark.parametrize(("player", "reward"), [(players.competent, 1.0), (_only_guard, -1.0)])
+def test_a_counter_that_begins_at_0_again_costs_nothing(duel, player, reward):
+    """After two days of a good player the machine has counted 65,535 successes."""
+    duel.reset(seed=0)
+    for name in ("wins", "catches", "losses"):
+        duel._machine.ram.set_u16le(ROM.addresses[name], 0xFFFF)
+    duel.step(NOOP)
+    assert _run_until_decided(duel, player)[0] == reward
 
 
 def test_every_encounter_has_a_saved_state_and_no_two_opponents_are_the_same(duel):

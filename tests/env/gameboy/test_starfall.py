@@ -61,6 +61,12 @@ def test_several_events_in_one_frame_add_up(starfall, monkeypatch):
     assert starfall.step(0)[1] == 2.0 - 1.0
 
 
+def test_a_score_that_begins_at_0_again_is_one_more_star(starfall, monkeypatch):
+    starfall.reset(seed=0)
+    monkeypatch.setattr(starfall, "_score", 0xFFFF)
+    assert starfall.step(0)[1] == 1.0
+
+
 def test_the_first_frame_shows_the_game_not_the_title(starfall):
     frames = play(starfall, 0, 1)
     assert (frames[0] != frames[1]).mean() < 0.02
