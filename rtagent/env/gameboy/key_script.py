@@ -27,7 +27,8 @@ Keys = list[tuple[int, tuple[str, ...]]]
 def load_keys(path: Path) -> Keys:
     """Read a script; a UserError names the line that is wrong."""
     try:
-        return parse_keys(read_regular(path, MAX_FILE_BYTES).decode())
+        # Editors on Windows begin a file with a byte-order mark.
+        return parse_keys(read_regular(path, MAX_FILE_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot read the script {path}: {error.strerror}") from None
     except ValueError as error:

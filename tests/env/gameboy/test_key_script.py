@@ -15,6 +15,12 @@ def test_a_script() -> None:
     assert parse_keys(text) == [(120, ()), (2, ("START",)), (90, ("RIGHT", "A")), (0, ())]
 
 
+def test_a_script_may_be_written_on_windows(tmp_path: Path) -> None:
+    path = tmp_path / "game.keys"
+    path.write_bytes(b"\xef\xbb\xbf120\r\n2 START\r\n")
+    assert load_keys(path) == [(120, ()), (2, ("START",))]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
