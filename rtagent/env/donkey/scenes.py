@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
+
 SCENES = {
     "donkey-generated-roads-v0": "generated_road",
     "donkey-warehouse-v0": "warehouse",
@@ -20,8 +22,6 @@ SCENES = {
 
 def register() -> None:
     """Make the ids known to `gymnasium.make`; a second call changes nothing."""
-    import gymnasium as gym  # The simulator, which imports this module, does not need it.
-
     entry_point = "rtagent.env.donkey.environment:DonkeyCar"
     for name, scene in SCENES.items():
         if name not in gym.registry:
