@@ -81,7 +81,8 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
 
     def render(self) -> Frame | None:
         """The machine's picture: uint8 RGB (144, 160, 3); None without `render_mode`."""
-        return self._machine.screen() if self.render_mode else None
+        # A copy: the machine shows its own again when it goes back to a snapshot.
+        return self._machine.screen().copy() if self.render_mode else None
 
     def clone_state(self) -> Any:
         """Everything that a step changes, for `restore_state`."""

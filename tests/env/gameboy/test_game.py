@@ -75,6 +75,12 @@ def test_an_episode_is_truncated_and_the_next_one_is_the_same(game: Game) -> Non
     assert game.render().shape == (144, 160, 3)
 
 
+def test_what_is_drawn_into_a_picture_is_not_in_the_next_episode(game: Game) -> None:
+    first, _ = game.reset()
+    game.render()[:] = 0
+    np.testing.assert_array_equal(game.reset()[0], first)
+
+
 def test_a_game_whose_episodes_never_end_says_so_once(rewards: Path, tmp_path: Path) -> None:
     endless = tmp_path / "endless.toml"
     endless.write_text(REWARDS.partition("[done]")[0])
