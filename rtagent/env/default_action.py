@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter
-from rtagent.errors import UserError, first_line, place_of, typed_line
+from rtagent.errors import UserError, place_of, remedy_of, typed_line
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -101,7 +101,8 @@ def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
         # A module that raises this itself, while it is imported, is not kept.
         if isinstance(error, AttributeError) and module in sys.modules:
             raise UserError(f"{problem}: {module} has no {path}") from None
-        raise UserError(f"{problem}: cannot import {module}: {first_line(error)}") from error
+        told = typed_line(error) + place_of(error) + remedy_of(error)
+        raise UserError(f"{problem}: cannot import {module}: {told}") from error
     if not callable(found):
         raise UserError(f"{problem}: {path} is not callable")
     return cast("Callable[[NDArray[Any]], Any]", found)
