@@ -237,8 +237,9 @@ class Connection:
             if not self._addresses:
                 self._addresses.extend(self._where())
             self._wire.connect(self._addresses.popleft())
-        except (OSError, UnicodeError) as error:
-            # A host name with an empty label, for example, cannot be encoded.
+        except (OSError, UnicodeError, RuntimeError) as error:
+            # A host name with an empty label, for example, cannot be encoded; a machine may have no
+            # thread left that looks a name up.
             self._give_up(f"cannot connect: {error}")
             return
         self.state, self._since = State.CONNECTING, now

@@ -244,11 +244,12 @@ class DonkeyCar(gym.Env[Picture, Any]):
             self._embedded.ensure_running()
             return [self._embedded.address]
         if self._lookup is None:
-            self._lookup = Future()
+            lookup: Future[list[Address]] = Future()
             # Where the network is cut, it takes many seconds.
             threading.Thread(
-                target=_look_up, args=(self._lookup, self._host, self._port), daemon=True
+                target=_look_up, args=(lookup, self._host, self._port), daemon=True
             ).start()
+            self._lookup = lookup
         if not wait((self._lookup,), LOOK_UP_S).done:
             raise OSError(f"{self._host} is still being looked up")
         lookup, self._lookup = self._lookup, None

@@ -370,6 +370,21 @@ def test_a_control_that_finds_the_connection_broken_ends_the_episode(fake, make,
     assert [truncated for *_, truncated, _ in given] == [False] * (len(given) - 1) + [True]
 
 
+def test_where_no_thread_is_left_for_a_look_up_it_is_tried_again(fake, make, monkeypatch):
+    env = make(fake.address)
+    refused = []
+
+    def none_left(thread):
+        refused.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", none_left)
+        fake.drop()
+        drive_while(env, lambda info: not refused)
+    drive_while(env, lambda info: not info["connected"])
+
+
 def test_a_name_that_nobody_knows_for_a_while_holds_up_no_step(fake, make, monkeypatch):
     """Where the network is cut, a look-up takes many seconds."""
     env = make(fake.address)
