@@ -13,6 +13,7 @@ from rtagent.env.gameboy.rom import BUNDLED
 from rtagent.env.gameboy.rom_library import KNOWN, KnownRom, find_rom, import_rom, library_roms
 from rtagent.errors import UserError
 from tests.cartridges import renamed
+from tests.limited import limited
 
 IMAGE = (BUNDLED / "starfall" / "starfall.gb").read_bytes()
 
@@ -114,8 +115,12 @@ def test_missing_and_twice_are_one_line(folder: Path, rom: Path) -> None:
     assert entry.path.exists()
 
 
-def test_a_library_that_cannot_be_written_is_one_line(tmp_path: Path, rom: Path) -> None:
+def test_a_library_that_cannot_be_read_or_written_is_one_line(
+    folder: Path, tmp_path: Path, rom: Path
+) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UserError, match=r"cannot (import|read)"):
+    with pytest.raises(UserError, match="^cannot read "):
         import_rom(tmp_path / "file" / "roms", rom, "tetris")
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".import")] == []
+    with limited("FSIZE", 100), pytest.raises(UserError, match="^cannot import .*File too large"):
+        import_rom(folder, rom, "tetris")
+    assert [*folder.iterdir()] == []
