@@ -119,8 +119,8 @@ def test_a_library_that_cannot_be_read_or_written_is_one_line(
     folder: Path, tmp_path: Path, rom: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UserError, match="^cannot read "):
+    with pytest.raises(UserError, match=r"^cannot read "):
         import_rom(tmp_path / "file" / "roms", rom, "tetris")
-    with limited("FSIZE", 100), pytest.raises(UserError, match="^cannot import .*File too large"):
+    with limited("FSIZE", 100), pytest.raises(UserError, match=r"^cannot import .*File too large"):
         import_rom(folder, rom, "tetris")
     assert [*folder.iterdir()] == []
