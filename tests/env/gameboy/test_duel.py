@@ -125,7 +125,7 @@ def test_every_encounter_has_a_saved_state_and_no_two_opponents_are_the_same(due
             opponent.species, view["opponent_level"], opponent.hp_max,
             tuple(view.opponent_moves), view["opponent_potions"], view["wild"],
         ))
-    assert len(opponents) >= 60
+    assert len(opponents) == ENCOUNTERS
     assert len({species for species, *_ in opponents}) == 12
 
 
