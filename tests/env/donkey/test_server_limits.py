@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import socket
-import time
 from collections import Counter
 
 import pytest
@@ -215,20 +214,23 @@ def test_who_says_nothing_at_first_is_sent_away(monkeypatch):
         assert simulator.clients == 1
 
 
-def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last(monkeypatch):
-    monkeypatch.setattr(server, "GIVES_WAY_S", 0.2)
-    with serving(most_clients=1) as simulator:
-        first = PublicClient(simulator.at)
-        first.wait_loaded()
-        time.sleep(0.4)
-        second = PublicClient(simulator.at)
-        second.wait_loaded()
-        eventually(lambda: first.aborted, "the first one has made room")
-        monkeypatch.setattr(server, "SILENCE_S", 0.2)
-        eventually(lambda: second.aborted, "the second one is silent, too")
-        assert simulator.figures.silent == 2
-        first.close()
-        second.close()
+def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last():
+    clock = VirtualClock()
+    simulator = Simulator(socket.create_server(("127.0.0.1", 0)), clock, most_clients=1)
+    with contextlib.ExitStack() as ends:
+        for number, silence_s in ((1, server.GIVES_WAY_S), (2, server.SILENCE_S)):
+            sock = socket.create_connection(simulator.address, timeout=30.0)
+            ends.enter_context(sock).sendall(asked("get_protocol_version"))
+            eventually(
+                lambda count=number: simulator.turn() or simulator.figures.connections == count
+                and all(each.spoke for each in simulator._clients.values()), "it is in and speaks",
+            )
+            # As many as have left to make room for this one.
+            assert simulator.figures.silent == number - 1
+            clock.advance(silence_s + 1.0)
+        simulator.turn()
+        assert (simulator.clients, simulator.figures.silent) == (0, 2)
+        simulator.close()
 
 
 def test_who_has_never_said_anything_makes_room_at_once():
