@@ -87,7 +87,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
         noop: what `noop_action` does: `coast` or `brake`.
         max_cte: cross-track error at which an episode ends. Beyond twice this error it goes on, for
             a simulator may put a car down beside the road.
-        max_seconds: length at which an episode is truncated; 0: never.
+        max_seconds: length at which an episode is truncated, counted in steps of 1 / `rate_hz`; 0:
+            never.
         camera, car: fields of `cam_config` and `car_config`.
         road: fields of `regen_road`, sent once the scene is loaded.
         road_seed: of the generated road, in the environment's own simulator.
