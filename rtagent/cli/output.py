@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import errno
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from decimal import Decimal
 from math import isfinite
 from typing import IO, Any, TextIO, TypeVar, cast
@@ -145,32 +144,25 @@ def stdout() -> Console:
 
 
 class _Lossy:
-    """A file that drops what a full disk does not take: progress is not worth ending a command."""
+    """A file that drops what it cannot take, for progress is not worth ending a command.
+
+    A disk may be full, a terminal gone, or a reader such as `tee` ended by the same Ctrl-C.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     def write(self, text: str) -> int:
-        with _whatever_fits():
+        with suppress(OSError):
             self._file.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with _whatever_fits():
+        with suppress(OSError):
             self._file.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
-
-
-@contextmanager
-def _whatever_fits() -> Iterator[None]:
-    """Inside, it is no error if a disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
 
 
 def stderr() -> Console:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from errno import EAGAIN, EMFILE
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,18 +160,38 @@ def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
     assert done.returncode == 2
 
 
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def pipe_that_nobody_reads() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def terminal_that_is_gone() -> int:
+    ours, theirs = os.openpty()
+    os.close(ours)
+    return theirs
+
+
+@pytest.mark.parametrize("stderr", [full_disk, pipe_that_nobody_reads, terminal_that_is_gone])
 @pytest.mark.parametrize(("program", "code", "said"), [
     ("from rtagent.cli.output import stderr; stderr().print('progress'); print('went on')", 0,
      "went on\n"),
     ("import sys; from rtagent.cli import main; sys.exit(main(['statsu']))", 2, ""),
 ], ids=["progress", "an error"])
-def test_stderr_on_a_full_disk_ends_no_command(program: str, code: int, said: str) -> None:
+def test_a_stderr_that_takes_nothing_ends_no_command(
+    program: str, code: int, said: str, stderr: Callable[[], int]
+) -> None:
     """`train` ended with code 1, and without its results."""
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, text=True,
-            check=False,
-        )
+    nowhere = stderr()
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=nowhere, text=True,
+        check=False,
+    )
+    os.close(nowhere)
     assert (done.returncode, done.stdout) == (code, said)
 
 
