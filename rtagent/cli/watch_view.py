@@ -37,8 +37,8 @@ _ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
 class Snapshot:
     """What the daemon has answered; `timeline` and `events` are None if it has none.
 
-    The newest event is the first. `returns` are those of the episodes that ended while the daemon
-    was watched, oldest first.
+    The newest event is the first. `returns` are those of episodes that ended while the daemon was
+    watched, oldest first: of several between two looks, the newest one's.
     """
 
     url: str
@@ -148,7 +148,7 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
         ]),
         ("inference", _inference(snapshot, stats.inference)),
         *([] if stats.inference.remote is None else
-          [("policy server", [remote_line(stats.inference.remote)])]),
+          [("server", [remote_line(stats.inference.remote)])]),
         ("learning", _learning(stats.learning)),
         ("replay", [_replay(stats.replay)]),
         *_deadlines(stats.r3, stats.learning),

@@ -151,6 +151,18 @@ def test_a_cluster_where_there_is_one() -> None:
     assert "connected for 12 s, 3 batches in flight (emulated: 200 ms round trip)" in shown
 
 
+def test_a_policy_server_where_there_is_one() -> None:
+    """Its title was glued to what is said of it."""
+    assert "\nserver" not in text(snapshot())
+    stats = copy.deepcopy(example_stats())
+    stats["inference"]["remote"] = {
+        "connected": True, "round_trip_ms": 60.4, "queue_ms": 1.2, "compute_ms": 80.3,
+        "in_flight": 9, "dropped": 0, "hedged": 0,
+    }
+    said = "connected, 60.4 ms on the network, 1.2 ms in its queue, 80.3 ms computing, 9 in flight"
+    assert f"\nserver     {said}\n" in text(snapshot(stats=stats))
+
+
 def test_an_automatic_number() -> None:
     shown = text(snapshot(inference={"processes": "auto", "action_deadline_ms": None}))
     assert "2 of auto (2) run" in shown
