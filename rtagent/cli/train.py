@@ -142,6 +142,8 @@ def _configured(args: argparse.Namespace) -> Config:
     config = config_of(args)
     if not config.learning.processes:
         raise UserError("learning.processes = 0: nothing would learn")
+    if config.learning.paused:
+        raise UserError("learning.paused = true: nothing would learn, and nobody can resume it")
     if not config.run.tensorboard:
         raise UserError("run.tensorboard = false: the results are made of what it records")
     return config

@@ -126,6 +126,7 @@ def handlers() -> Iterator[None]:
     (["--updates", "0"], "--updates 0: must be above 0"),
     (["--seconds", "3", "--set", "learning.batch_size=0"], "learning.batch_size = 0"),
     (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
+    (["--updates", "3", "--set", "learning.paused=true"], "learning.paused = true: nothing would"),
     (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
     (["--seconds", "3", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
     (["--seconds", "3", "--out", "/proc"], "--out /proc: the folder is not empty"),
