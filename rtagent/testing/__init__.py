@@ -15,12 +15,12 @@ From the command line: `rtagent check-env my_package.worlds:Track-v0 --rate-hz 5
 | errors | a call raises, or the process dies |
 | step time | p99 of a step is longer than a tick, on a machine that is quiet enough to say so |
 | reset time | nothing; a reset longer than a tick is a warning, with what it costs |
-| spaces | an observation is not in the observation space |
+| spaces | an observation is not in its space; one that is only out of bounds is a warning |
 | rewards | a reward is not a number that is finite in float32 |
 | episode ends | `terminated` or `truncated` is not a truth value |
 | determinism | the same seed and actions give another episode, in a fresh environment, too |
 | noop | the default behaviour is faulty; an undeclared one is a warning |
-| close | closing raises, or leaves processes, threads or descriptors behind each time |
+| close | `close()` leaves more processes, threads or descriptors behind each time |
 """
 
 from __future__ import annotations
