@@ -13,6 +13,7 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import report, spinner
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
 from rtagent.testing import check_realtime
@@ -42,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     settings = env.model_dump(
         exclude_unset=True, exclude={"id", "kwargs", "step_limit_s", "reset_limit_s"}
     )
-    with spinner(f"checking {env_id}") as show_text:
+    # SIGTERM, as `timeout` sends it, would leave behind what the environment has started.
+    with interrupted_by_stop_signals(), spinner(f"checking {env_id}") as show_text:
         found = check_realtime(
             env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
             step_limit_s=env.step_limit_s, reset_limit_s=env.reset_limit_s, settings=settings,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rtagent.cli import check_env
+from rtagent.processes.interrupts import EXIT_INTERRUPTED
 from rtagent.testing import Check, Report
 from tests.cli.conftest import Refused, Run
 
@@ -69,6 +71,16 @@ def test_json(run: Run, calls: list[tuple[Any, ...]]) -> None:
     report = json.loads(shown.out)
     assert (shown.code, report["ok"], report["environment"]) == (1, False, "Bad-v0")
     assert [check["verdict"] for check in report["checks"]] == ["warn", "fail"]
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulator that the environment had started ran on."""
+    def signalled(*_: Any, **__: Any) -> None:
+        assert callable(signal.getsignal(signal.SIGTERM)), "it would end the program at once"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(check_env, "check_realtime", signalled)
+    assert run("check-env", "CartPole-v1").code == EXIT_INTERRUPTED
 
 
 @pytest.mark.parametrize("kwargs", ["[" * 5000, '{"speed": ' + "1" * 5000 + "}"])
