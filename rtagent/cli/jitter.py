@@ -6,6 +6,7 @@ Runs in a process of its own, because realtime priority and locked memory stay w
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.processes.launch import module_command
-from rtagent.processes.scheduling import enter_realtime
+from rtagent.processes.scheduling import die_with_parent, enter_realtime
 from rtagent.processes.wake_ahead import WakeAhead
 
 PROGRESS_EVERY_S = 0.5
@@ -75,8 +76,8 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
     clock = MonotonicClock()
     began = clock.now()
     with subprocess.Popen(
-        [*command, str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=variables,
+        [*command, str(seconds), str(os.getpid())], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=variables,
     ) as process:
         while True:
             try:
@@ -115,4 +116,5 @@ def _measure_here(seconds: float) -> Jitter:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
     print(json.dumps(_measure_here(float(sys.argv[1]))))

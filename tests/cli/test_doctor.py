@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 from collections.abc import Callable
 from errno import ENOENT, EPERM
 from pathlib import Path
@@ -19,6 +20,7 @@ from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
 from rtagent.processes import scheduling
+from rtagent.processes.launch import module_command
 from rtagent.testing import Check
 from tests.cli.conftest import Run
 
@@ -110,6 +112,15 @@ def test_the_jitter_tells_how_far_it_is() -> None:
     assert 0.0 <= measured["share"] < 1.0
     assert len(told) >= 2
     assert told == sorted(told)
+
+
+@pytest.mark.process
+def test_nothing_is_measured_for_a_command_that_is_gone() -> None:
+    """Killed, it left a process of realtime priority behind, for up to an hour."""
+    command, variables = module_command("rtagent.cli.jitter")
+    parent = "0"
+    measuring = subprocess.run([*command, "3600", parent], env=variables, timeout=120, check=False)
+    assert measuring.returncode == 1
 
 
 def test_gpus_are_named_and_torch_must_be_built_for_them(tmp_path: Path) -> None:
