@@ -46,10 +46,14 @@ def run(args: argparse.Namespace) -> int:
     columns = (TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn())
     with progress_bar(*columns) as bar:
         task = bar.add_task("", total=seconds)
-        measured = measure_jitter(
-            seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
-        )
-    checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
+        try:
+            measured = measure_jitter(
+                seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
+            )
+        except (OSError, UserError) as error:
+            checks.append(prevented("jitter", error))
+        else:
+            checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
     report(args, [asdict(check) for check in checks], lambda _: show(checks))
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0
 
@@ -58,10 +62,16 @@ def outcome(check: Callable[[], Check]) -> Check:
     """What a check finds; bad if the system withholds what it needs."""
     try:
         return check()
-    except UserError as error:
+    except (OSError, UserError) as error:
+        return prevented(check.__name__.replace("_", " "), error)
+
+
+def prevented(name: str, error: OSError | UserError) -> Check:
+    """A check that could not be made, because the system withholds what it needs."""
+    if isinstance(error, UserError):
         found, _, advice = str(error).partition(": ")
-    except OSError as error:
+    else:
         file = "" if error.filename is None else f"{error.filename}: "
         found = f"{file}{reason_of(error)}"
         advice = "see whether a sandbox, a limit or how /proc is mounted withholds it"
-    return Check(check.__name__.replace("_", " "), "bad", found, advice)
+    return Check(name, "bad", found, advice)

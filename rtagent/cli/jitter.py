@@ -17,7 +17,7 @@ import numpy as np
 from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import TickSchedule
-from rtagent.errors import UserError
+from rtagent.errors import LIMITS, UserError
 from rtagent.processes.launch import module_command
 from rtagent.processes.scheduling import die_with_parent, enter_realtime
 from rtagent.processes.wake_ahead import WakeAhead
@@ -90,7 +90,7 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
                 raise
     if process.returncode != 0:
         reason = (errors.strip().splitlines() or ["no reason given"])[-1]
-        raise UserError(f"the jitter could not be measured: {reason}")
+        raise UserError(f"no process could measure the jitter: {reason}; {LIMITS}")
     measured: Jitter = json.loads(out)
     return measured
 

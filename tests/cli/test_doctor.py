@@ -102,6 +102,26 @@ def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
     assert python["name"] == "Python"
 
 
+@pytest.mark.parametrize("raised", [
+    PermissionError(EPERM, "no fork"), UserError("no process could measure it: no fork; look at the limits"),
+])
+def test_a_jitter_that_cannot_be_measured_ends_no_other_check(
+    run: Run, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    """None of them was shown, on the machine that needed them most."""
+    def refuse(*_: object) -> Jitter:
+        raise raised
+
+    monkeypatch.setattr(doctor, "CHECKS", (doctor_machine.python,))
+    monkeypatch.setattr(doctor, "measure_jitter", refuse)
+    done = run("doctor", "--json")
+    assert done.code == 1, done.err
+    python, *_, last = json.loads(done.out)
+    assert (python["name"], last["name"], last["verdict"]) == ("Python", "jitter", "bad")
+    assert "no fork" in f"{last['found']} {last['advice']}"
+    assert "limit" in last["advice"]
+
+
 @pytest.mark.process
 def test_the_jitter_tells_how_far_it_is() -> None:
     told: list[float] = []
