@@ -73,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ticks from the beginning of a tick until its frame is there, below 1 (default 0)")
     add("--seconds", type=float, default=defaults.seconds, metavar="T",
         help=f"seconds of virtual time (default {defaults.seconds:g})")
-    add("--seed", type=int, default=0, metavar="K", help="seed of all chance (default 0)")
+    add("--seed", type=int, metavar="K",
+        help="seed of all chance (default 0, with --env run.seed)")
     add_json_option(parser)
     simulate_run.add_arguments(parser)
 
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the figures of the second half, or those of a whole run."""
     _check_most("seconds", args.seconds)
-    if args.seed < 0:
+    if args.seed is not None and args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
     given = {name: value for name in SCHEDULE if (value := getattr(args, name)) is not None}
     if args.env is not None:
@@ -107,7 +108,7 @@ def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
     try:
         config = SimulationConfig(**given, seconds=args.seconds)
         with spinner("simulating ..."):
-            figures = simulate(config, np.random.default_rng(args.seed)).figures()
+            figures = simulate(config, np.random.default_rng(args.seed or 0)).figures()
     except ValueError as error:
         raise UserError(str(error)) from None
     if args.json:

@@ -67,10 +67,12 @@ SHORT = ("--seconds", "4", "--json")
 def test_a_whole_run_is_the_same_for_a_seed(run: Run) -> None:
     call = (*POLE, *SHORT, "--inference-ms", "30", "--set", "learning.learning_starts=64")
     first, same = (json.loads(run(*call, "--policy", "train").out) for _ in range(2))
-    other = json.loads(run(*call, "--seed", "1").out)
-    for each in (first, same, other):
+    other, configured = (
+        json.loads(run(*call, *seed).out) for seed in (("--seed", "1"), ("--set", "run.seed=1"))
+    )
+    for each in (first, same, other, configured):
         assert each.pop("took_s") > 0.0
-    assert first == same != other
+    assert first == same != other == configured
     assert first["updates"] > 50
     assert first["inference_ms"] == pytest.approx(30.0)
     assert sum(first["delay_ticks"].values()) == round(
