@@ -14,12 +14,14 @@ import multiprocess
 from rtagent.cli.output import own_stdout, progress_bar
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.errors import UserError, place_of
+from rtagent.errors import LIMITS, UserError, place_of
 from rtagent.memory.blueprint import Blueprint
 from rtagent.processes import launch
 from rtagent.processes.worker import start_life
 
 PROGRESS_EVERY_S = 0.1
+ENDING_S = 1.0
+"""How long a process whose pipe is closed may take to end, and so to have an exit code."""
 T = TypeVar("T")
 OnProgress = Callable[[float], None]
 
@@ -38,8 +40,9 @@ def in_measured_process(
         title: of the bar that shows what is done.
 
     Raises:
-        UserError: the run has no network of its own; or the environment or the network cannot be
-            built, fails, or ends its process; or what the body raises.
+        UserError: the run has no network of its own; or no process can be started; or the
+            environment or the network cannot be built, fails, or ends its process; or what the body
+            raises.
     """
     if not config.policy.learns:
         name = "pretrained" if config.policy.remote is None else "remote"
@@ -62,12 +65,15 @@ def in_measured_process(
                     return measured
                 progress.update(task, completed=value)
         except EOFError:
-            raise UserError(
+            process.join(ENDING_S)
+            why = f"{process.failure}; {LIMITS}" if process.failure else (
                 f"the environment or the network of env.id = {config.env.id!r} ended its process "
-                "while it was measured"
-            ) from None
+                f"(exit code {process.exitcode}) while it was measured"
+            )
+            raise UserError(why) from None
         finally:
-            process.kill()
+            # A simulator that the environment has started would outlive it.
+            process.kill(whole_tree=True)
             process.join()
             process.close()
             ours.close()

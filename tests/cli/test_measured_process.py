@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from rtagent.cli import measured_process
 from rtagent.config import Config
+from rtagent.errors import LIMITS
 from rtagent.evaluation import probe
+from rtagent.processes.launch import REFUSED
+from tests.refused import one_line
 
 
 class Pipe:
@@ -51,3 +56,24 @@ def test_an_error_of_rtagent_itself_keeps_its_calls(
 ) -> None:
     with pytest.raises(TypeError):
         measure(len)
+
+
+@pytest.mark.parametrize(("failure", "code", "said"), [
+    ("no process: Resource temporarily unavailable", REFUSED,
+     f"^no process: Resource temporarily unavailable; {LIMITS}$"),
+    (None, -9, r"ended its process \(exit code -9\) while it was measured$"),
+])
+def test_why_nothing_was_measured_is_told_and_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, failure: str | None, code: int, said: str
+) -> None:
+    """The environment was blamed where the system had refused a process."""
+    ended: list[bool] = []
+    process = SimpleNamespace(
+        failure=failure, exitcode=code, join=lambda timeout=None: None, close=lambda: None,
+        kill=lambda *, whole_tree=False: ended.append(whole_tree),
+    )
+    fork_server = SimpleNamespace(spawn=lambda *_: process)
+    monkeypatch.setattr(measured_process.launch, "ForkServer", lambda: nullcontext(fork_server))
+    with one_line(said):
+        measured_process.in_measured_process(Config(), measured_process._run, None, "measuring")
+    assert ended == [True], "a simulator ends with it"
