@@ -103,7 +103,8 @@ def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
 
 
 @pytest.mark.parametrize("raised", [
-    PermissionError(EPERM, "no fork"), UserError("no process measures: no fork; look at the limits"),
+    PermissionError(EPERM, "no fork"),
+    UserError("no process measures: no fork; look at the limits"),
 ])
 def test_a_jitter_that_cannot_be_measured_ends_no_other_check(
     run: Run, monkeypatch: pytest.MonkeyPatch, raised: Exception
