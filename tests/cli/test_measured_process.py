@@ -75,5 +75,5 @@ def test_why_nothing_was_measured_is_told_and_nothing_is_left_behind(
     fork_server = SimpleNamespace(spawn=lambda *_: process)
     monkeypatch.setattr(measured_process.launch, "ForkServer", lambda: nullcontext(fork_server))
     with one_line(said):
-        measured_process.in_measured_process(Config(), measured_process._run, None, "measuring")
+        measured_process.in_measured_process(Config(), print, None, "measuring")
     assert ended == [True], "a simulator ends with it"
