@@ -148,7 +148,10 @@ def main(argv: list[str] | None = None) -> int:
             return _refuse(f"{error}: {LIMITS}")
         if str(error) != NO_HOME:
             return _refuse_or_raise(error)
-        return _refuse("a path begins with ~, and there is no such home directory")
+        return _refuse(
+            "a path begins with ~, as that of the usual state directory does, and there is no such "
+            "home directory; set HOME, or name another path"
+        )
     except Exception as error:
         return _refuse_or_raise(error)
 

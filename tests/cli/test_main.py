@@ -238,8 +238,8 @@ def test_the_readme_says_which_commands_take_no_json(run: Run) -> None:
     ("words", "said"),
     [
         (("evaluate", "x" * 300), "x: File name too long"),
-        (("evaluate", "~nobody-of-this-name/runs"), "no such home directory"),
-        (("status", "--state-dir", "~nobody-of-this-name/runs"), "no such home directory"),
+        (("evaluate", "~nobody-of-this-name/runs"), "no such home directory; set HOME, or name"),
+        (("status", "--state-dir", "~nobody-of-this-name/runs"), "no such home directory; set"),
         (("config", "show", "--set", "run.state_dir=~nobody-of-this-name"), ""),
     ],
 )
