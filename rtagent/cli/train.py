@@ -157,15 +157,17 @@ def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
     """
     deadline = clock.now() + BOOT_S
     while not stop.received:
-        with suppress(TimeoutError):
+        try:
             runtime.wait_ready(POLL_S)
             return
+        except TimeoutError as error:
+            _, _, lacking = str(error).partition(": ")
         if runtime.world is None:
             # Environment and network are being tried out, which has a limit of its own.
             deadline = clock.now() + BOOT_S
         failure = failure_in(runtime.status())
         if failure is None and clock.now() > deadline:
-            failure = f"the agent does not act after {BOOT_S:g} s"
+            failure = f"the agent does not act after {BOOT_S:g} s: {lacking}"
         if failure is not None:
             raise UserError(failure)
     raise KeyboardInterrupt

@@ -80,7 +80,7 @@ class FakeRuntime:
     def wait_ready(self, timeout: float) -> None:
         if not self.ready:
             self.clock.advance(timeout)
-            raise TimeoutError
+            raise TimeoutError("not ready after 0.25 s: 1 process is starting: inference 0")
 
     def stats(self) -> dict[str, Any]:
         self.looks += 1
@@ -250,7 +250,8 @@ def test_a_signal_before_it_acts_leaves_nothing(run: Run, runtime: FakeRuntime) 
 
 def test_an_agent_that_never_acts(run: Run, runtime: FakeRuntime) -> None:
     runtime.ready = False
-    assert "the agent does not act after 120 s" in run("train", "--seconds", "3").err
+    said = run("train", "--seconds", "3").err
+    assert "the agent does not act after 120 s: 1 process is starting: inference 0\n" in said
 
 
 def test_what_is_tried_out_before_the_processes_begin_has_a_limit_of_its_own(
