@@ -65,18 +65,24 @@ def in_measured_process(
                     return measured
                 progress.update(task, completed=value)
         except EOFError:
-            process.join(ENDING_S)
-            why = f"{process.failure}; {LIMITS}" if process.failure else (
-                f"the environment or the network of env.id = {config.env.id!r} ended its process "
-                f"(exit code {process.exitcode}) while it was measured"
-            )
-            raise UserError(why) from None
+            raise _ended(process, config.env.id) from None
         finally:
             # A simulator that the environment has started would outlive it.
             process.kill(whole_tree=True)
             process.join()
             process.close()
             ours.close()
+
+
+def _ended(process: launch.Process, env_id: str) -> UserError:
+    """Why a process has ended without an answer."""
+    process.join(ENDING_S)
+    if process.failure:
+        return UserError(f"{process.failure}; {LIMITS}")
+    return UserError(
+        f"the environment or the network of env.id = {env_id!r} ended its process (exit code "
+        f"{process.exitcode}) while it was measured"
+    )
 
 
 def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> None:
