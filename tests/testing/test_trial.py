@@ -12,7 +12,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.testing.findings import Findings, Job
 from rtagent.testing.report import Check
-from rtagent.testing.trial import MAKING_S, REPEATED_STEPS, RESETS, Trial
+from rtagent.testing.trial import FEWEST_STEPS, MAKING_S, REPEATED_STEPS, RESETS, Trial
 from rtagent.testing.verdicts import judge
 
 OK = {"usable", "errors", "step time", "reset time", "spaces", "rewards", "episode ends",
@@ -204,6 +204,21 @@ def test_calls_are_announced_with_their_limits() -> None:
     limits = {call: limit for call, limit, _ in news}
     assert (limits["step()"], limits["reset()"], limits["close()"]) == (8.0, 9.0, 2.04)
     assert [told for _, _, told in news if told is not None][-1] is trial.found
+
+
+def test_the_wait_for_a_tick_is_no_call_that_hangs() -> None:
+    """Of a world slower than `step_limit_s` it was said that step() does not come back."""
+    clock = VirtualClock()
+    until = [0.0]
+
+    def announce(call: str, limit_s: float, found: Findings | None) -> None:
+        assert clock.now() <= until[0], "it was ended before"
+        until[0] = clock.now() + limit_s
+
+    job = job_of(bad_worlds.Honest, rate_hz=0.01, seconds=1.0, step_limit_s=0.5, reset_limit_s=1.0)
+    found = Trial(job, announce, clock).run()
+    assert found.error is None
+    assert len(found.steps_s) == FEWEST_STEPS
 
 
 def test_an_environment_that_is_registered_as_nondeterministic_is_not_repeated() -> None:
