@@ -203,6 +203,8 @@ class Trial:
     def _close(self, world: World) -> None:
         self._next("close()", self.found)
         world.env.close()
+        # `leftovers` waits, too, and not at the expense of close().
+        self._next("looking for what is left")
 
     def _reset(self, world: World, seed: int | None = None) -> NDArray[Any]:
         """Begin an episode; returns its first frame, zeros if that did not fit the spaces."""
