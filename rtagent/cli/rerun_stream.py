@@ -29,6 +29,8 @@ LONGEST_S = 86_400.0
 LEAST_FREE = 16 << 20
 """Bytes that a disk keeps free. When it is full, Rerun waits for ever, and does not hear Ctrl-C."""
 SUFFIX = ".rrd"
+SETTLED_MS = 100.0
+"""How long ago an inference must have ended to be known for sure: it is noted after its end."""
 COLUMNS = ("delay", "position", "worker")
 """Columns of the timeline's ticks that are logged where they are present."""
 
@@ -144,6 +146,7 @@ class Stream:
         self._viewed = viewed
         self._action: str | None = None
         self._tick, self._ms = -1, 0.0
+        self._inferences_until_ms = 0.0
         self.ticks = self.missed = self.pictures = 0
 
     def look(self) -> None:
@@ -153,9 +156,8 @@ class Stream:
             UserError: the daemon does not answer, or the viewer is gone.
         """
         timeline = self._daemon.get(f"/v1/timeline?seconds={TIMELINE_S}")
-        since = self._ms
         self._log_ticks(timeline["ticks"])
-        self._log_inferences(timeline["bars"], since)
+        self._log_inferences(timeline["bars"], timeline["now_ms"] - SETTLED_MS)
         self._log_figures(self._daemon.get("/v1/stats"))
         picture = self._daemon.get_bytes_if_known("/v1/screen.png")
         if picture is not None:
@@ -196,11 +198,12 @@ class Stream:
         self._tick, self._ms = ticks["tick"][new[-1]], ticks["at_ms"][new[-1]]
         self.ticks += len(new)
 
-    def _log_inferences(self, bars: dict[str, list[Any]], since_ms: float) -> None:
-        """Log the length of the inferences that ended after the newest tick of the last look."""
+    def _log_inferences(self, bars: dict[str, list[Any]], until_ms: float) -> None:
+        """Log the length of the inferences that have ended until then, and were not logged yet."""
+        since_ms, self._inferences_until_ms = self._inferences_until_ms, until_ms
         columns = (bars[name] for name in ("worker", "start_ms", "end_ms", "tick"))
         for worker, start, end, tick in zip(*columns, strict=True):
-            if since_ms < end <= self._ms:
+            if since_ms < end <= until_ms:
                 self._set_time(tick, end)
                 self._scalar(f"inference/{worker}/ms", end - start)
 

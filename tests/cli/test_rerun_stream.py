@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtagent.cli.rerun_stream import Stream
+from rtagent.cli.rerun_stream import SETTLED_MS, Stream
 from tests.cli.conftest import Refused, Run
 
 
@@ -35,6 +35,7 @@ def timeline(*ticks: int, continuous: bool = False) -> dict[str, Any]:
     """A timeline of ticks of 10 ms, each of which took 4 ms to compute."""
     name, numbers = (None, [0.5, -1.0]) if continuous else ("left", None)
     return {
+        "now_ms": 10.0 * ticks[-1] + SETTLED_MS,
         "ticks": {
             "tick": list(ticks), "at_ms": [10.0 * each for each in ticks],
             "source": ["agent"] * len(ticks), "worker": [0] * len(ticks),
@@ -82,6 +83,16 @@ def test_every_tick_is_passed_on_once() -> None:
     assert [tick for tick, _ in logged["screen"]] == [3, 4, 8]
     assert (stream.ticks, stream.missed, stream.pictures) == (6, 2, 3)
     assert recording.calls == ["flush", "disconnect"]
+
+
+def test_the_inferences_of_a_slow_world_are_passed_on_before_its_next_tick() -> None:
+    """Once that was there, they lay too long ago for the answer."""
+    slow, later = timeline(1), timeline(2)
+    slow["bars"] = {"worker": [0], "start_ms": [12.0], "end_ms": [14.0], "tick": [2]}
+    slow["now_ms"] = 14.0 + SETTLED_MS
+    later["bars"] = dict.fromkeys(slow["bars"], [])
+    _, recording = streamed(slow, slow, later)
+    assert recording.logged["inference/0/ms"] == [(2, 2.0)]
 
 
 @pytest.mark.usefixtures("service")
