@@ -49,7 +49,7 @@ class Daemon:
         self._client = httpx.Client(
             base_url=url, timeout=timeout_s, trust_env=False,
             headers={"authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"},
-            verify=True if certificate is None else _trusting(certificate),
+            verify=_trusting(certificate),
         )
 
     def get(self, path: str) -> dict[str, Any]:
@@ -115,9 +115,12 @@ def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     return Daemon(str(note["url"]), _token(folder), timeout_s, note.get("certificate"))
 
 
-def _trusting(certificate: str) -> ssl.SSLContext:
-    """Trusts the daemon's own certificate and no other, whatever name it is for."""
+def _trusting(certificate: str | None) -> ssl.SSLContext:
+    """Trusts the daemon's own certificate and no other, whatever name it is for; None: nobody."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if certificate is None:
+        # The daemon speaks no TLS. By itself httpx would read the certificates of all authorities.
+        return context
     context.check_hostname = False
     # The chain need not end at an authority: it is this very certificate that counts.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -46,6 +47,19 @@ def test_status_shows_figures_and_processes(
         assert part in shown, part
     for absent in ("horizon", "deadlines", "memory", "last error", "injected", "cluster"):
         assert f" {absent} " not in shown
+
+
+@pytest.mark.usefixtures("service")
+def test_no_authority_is_loaded_for_a_daemon_without_tls(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of certificates were read before a command asked the daemon."""
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a certificate was loaded")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", refuse)
+    assert run("status").code == 0
 
 
 def test_status_shows_short_inference_times(run: Run, backend: FakeBackend) -> None:
