@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from rtagent.cluster.message import Kind, Message, MessageError
+from rtagent.config import MOST_BATCH
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
@@ -57,12 +58,16 @@ class ReceivedShares:
         """
         arrays = message.arrays
         try:
+            slots = arrays["slots"]
+            # Before the memory for so many stacks is taken.
+            if slots.shape[1:] != (2 * self._stack,) or not 0 < len(slots) <= MOST_BATCH:
+                raise ValueError(f"slots {slots.shape}")
             self._frames[arrays["new_slots"]] = arrays["new_frames"]
             # Copied now: a later message may put other frames into these slots.
-            stacks = self._frames.take(arrays["slots"], axis=0)
+            stacks = self._frames.take(slots, axis=0)
             columns = {name: arrays[name] for name in COLUMNS}
             largest = float(message.values[LARGEST_WEIGHT])
-            self._check(columns, stacks, largest)
+            self._check(columns, len(slots), largest)
             discounts = np.where(columns["terminals"], 0.0, columns["discounts"])
             check_finite(
                 arrays["new_frames"], discounts, *(columns[name] for name in FINITE_COLUMNS)
@@ -74,17 +79,16 @@ class ReceivedShares:
         columns[LARGEST_WEIGHT] = np.array([largest])
         return lambda: columns
 
-    def _check(self, columns: Columns, stacks: Frames, largest: float) -> None:
+    def _check(self, columns: Columns, count: int, largest: float) -> None:
         """Raise a ValueError for what would end the learner, or spoil a batch of several nodes."""
-        count, frames = stacks.shape[:2]
         kinds = {
             name: Kind(dtype, (count, *shape)) for name, (dtype, shape) in self._kinds.items()
         }
         found = {name: Kind(each.dtype, each.shape) for name, each in columns.items()}
-        if found != kinds or frames != 2 * self._stack:
-            raise ValueError(f"columns {found} and stacks of {frames} frames")
+        if found != kinds:
+            raise ValueError(f"columns {found} of {count} transitions")
         actions = columns["actions"]
-        if self._discrete and count and not 0 <= actions.min() <= actions.max() < self._actions:
+        if self._discrete and not 0 <= actions.min() <= actions.max() < self._actions:
             raise ValueError("an action that the world does not have")
         if not 0.0 < largest < math.inf:
             raise ValueError(f"{LARGEST_WEIGHT} = {largest}")

@@ -13,6 +13,7 @@ from rtagent.cluster.message import Message, MessageError, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.node import Settings
 from rtagent.cluster.received_shares import Columns, ReceivedShares, batch_of
+from rtagent.config import MOST_BATCH
 from rtagent.learning.replay.replay import Replay
 from tests.cluster.edge import Edge
 
@@ -55,12 +56,23 @@ def test_importance_weights_are_divided_by_the_largest_of_the_batch(replay: str)
     np.testing.assert_allclose(found, wanted / wanted.max(), rtol=1e-5)
 
 
+def of(count: int) -> dict[str, Any]:
+    """The arrays of a share of so many transitions."""
+    numbers, flags = np.zeros(count, np.float32), np.zeros(count, np.bool_)
+    return {
+        "slots": np.zeros((count, 4), np.int32), "actions": np.zeros(count, np.int64),
+        "rewards": numbers, "discounts": numbers, "weights": numbers,
+        "terminals": flags, "demonstrated": flags,
+    }
+
+
 @pytest.mark.parametrize("change", [
-    {"actions": np.full(SHARE, 3)}, {"actions": np.full(SHARE, -1)},
+    of(0), of(MOST_BATCH + 1), {"actions": np.full(SHARE, 3)}, {"actions": np.full(SHARE, -1)},
     {"actions": np.zeros(SHARE, np.uint8)}, {"rewards": np.zeros((SHARE, 1), np.float32)},
     {"rewards": np.zeros(SHARE)}, {"terminals": np.zeros(SHARE, np.float32)},
     {"weights": np.array(1.0, np.float32)}, {"slots": np.zeros((SHARE, 2), np.int32)},
-    {"slots": np.zeros(SHARE, np.int32)}, {"largest_weight": float("nan")},
+    {"slots": np.zeros(SHARE, np.int32)}, {"slots": np.zeros((SHARE, 4, 1), np.int32)},
+    {"largest_weight": float("nan")},
     {"rewards": np.full(SHARE, np.nan, np.float32)}, {"weights": np.full(SHARE, -np.inf, "<f4")},
     {"new_frames": np.array([np.nan], np.float32)},
     {"largest_weight": 0.0}, {"demonstrated": np.zeros(SHARE + 1, np.bool_)},
