@@ -69,9 +69,8 @@ class ReceivedShares:
             largest = float(message.values[LARGEST_WEIGHT])
             self._check(columns, len(slots), largest)
             discounts = np.where(columns["terminals"], 0.0, columns["discounts"])
-            check_finite(
-                arrays["new_frames"], discounts, *(columns[name] for name in FINITE_COLUMNS)
-            )
+            # All of its frames: one that lies here may have come with a share that was refused.
+            check_finite(stacks, discounts, *(columns[name] for name in FINITE_COLUMNS))
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         columns["observations"] = stacks[:, : self._stack]

@@ -93,3 +93,18 @@ def test_a_share_that_no_network_of_this_world_learns_from_is_refused(
     )
     with pytest.raises(MessageError, match="no share"):
         ReceivedShares(512, edge.blueprint).receive(bad)
+
+
+def test_a_frame_that_came_with_a_refused_share_is_not_learned_from() -> None:
+    # The node had sent the next share before it knew, and does not send that frame again.
+    edge = Edge()
+    edge.play(TICKS)
+    sent = edge.node.make(SHARE, SETTINGS)
+    assert sent is not None
+    values, arrays = unpack(sent.block)
+    source = ReceivedShares(512, edge.blueprint)
+    bad = {"new_frames": np.full_like(arrays["new_frames"], np.nan)}
+    none = {name: arrays[name][:0] for name in ("new_slots", "new_frames")}
+    for change in (bad, none):
+        with pytest.raises(MessageError, match="not finite"):
+            source.receive(Message(values, arrays | change))
