@@ -25,7 +25,13 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
-from rtagent.cluster.received_shares import COLUMNS, LARGEST_WEIGHT, Columns, check_finite
+from rtagent.cluster.received_shares import (
+    COLUMNS,
+    LARGEST_COUNT,
+    LARGEST_WEIGHT,
+    Columns,
+    check_finite,
+)
 from rtagent.config import MOST_BATCH, Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
@@ -87,12 +93,15 @@ class Mirror:
             frames, numbers = arrays["frames"], arrays["numbers"]
             starts, stop = arrays["episode_starts"], int(values["stop"])
             count, beta = int(values["count"]), float(values["beta"])
-            if not 0 <= count <= MOST_BATCH:
-                raise ValueError("a number of transitions that is none of a share")
+            if not (0 <= count <= MOST_BATCH and 0.0 <= beta <= 1.0):
+                raise ValueError("a number of transitions, or an exponent, that is none of a share")
             if frames.shape[1:] != ring.frames.shape[1:] or frames.dtype != ring.frames.dtype:
                 raise ValueError(f"frames {frames.shape[1:]} of {frames.dtype}")
-            if any(each.dtype != np.int64 or each.ndim != 1 for each in (numbers, starts)):
-                raise ValueError("numbers of frames that are none")
+            for each in (rows["tick"], numbers, starts):
+                if each.dtype != np.int64 or each.ndim != 1 or not (
+                    0 <= each.min(initial=0) <= each.max(initial=0) <= LARGEST_COUNT
+                ):
+                    raise ValueError("numbers of ticks that are none")
             if self._actions and not np.isin(rows["action"], range(self._actions)).all():
                 raise ValueError("an action that the world does not have")
             check_finite(rows["reward"], rows["action"], frames)

@@ -24,6 +24,8 @@ FINITE_COLUMNS = ("actions", "rewards", "weights")
 FLOAT, FLAG, INDEX = np.dtype("<f4"), np.dtype("?"), np.dtype("<i8")
 LARGEST_WEIGHT = "largest_weight"
 """By which the importance weights of a share were divided: see `Replay.largest_weight`."""
+LARGEST_COUNT = 2**62
+"""Largest number that a node may say that it has counted, of ticks too."""
 
 
 class ReceivedShares:

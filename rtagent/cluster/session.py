@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rtagent.cluster.message import Bytes, Message, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
-from rtagent.cluster.received_shares import Columns, ReceivedShares
+from rtagent.cluster.received_shares import LARGEST_COUNT, Columns, ReceivedShares
 from rtagent.config import MOST_BATCH
 from rtagent.errors import UserError
 
@@ -30,8 +30,6 @@ KEPT_ANSWERS = 256
 """Newest answers, which are kept in case that the node sends their shares again."""
 MOST_EARLY = 256
 """Messages of a node, at most, that wait for an earlier one."""
-LARGEST_COUNT = 2**62
-"""Largest number that a node may say that it has counted."""
 
 
 @dataclass(frozen=True)

@@ -218,11 +218,13 @@ def test_the_trainer_is_used_under_its_lock_alone(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("change", [
-    {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
+    {"rows": np.zeros(5, np.uint8)}, {"rows": np.zeros((2, 0), np.uint8)},
+    {"frames": np.zeros((4, 9), np.float32)},
     {"frames": np.full((2, 3), np.nan, np.float32)},
     {"numbers": np.zeros(1, np.int64)}, {"stop": float("inf")},
-    {"count": -1}, {"count": 10**12},
+    {"count": -1}, {"count": 10**12}, {"beta": float("nan")}, {"beta": -1e3},
     {"numbers": np.arange(2.0)}, {"numbers": np.zeros((2, 1), np.int64)},
+    {"numbers": np.array([0, 2**63 - 1])}, {"episode_starts": np.array([0, -1])},
 ])
 def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
