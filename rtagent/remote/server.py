@@ -63,9 +63,12 @@ MOST_FRAMES, COUNTED_BYTES = 512, 16 << 10
 """Frames of a client in what is read at once; they are counted after so many bytes of it."""
 INTERNAL_ERROR = 1011
 LEAVING_S = 1.0
-SILENT_S, PROBE_S, PROBES = 30, 10, 3
-"""Of a client whose machine may be gone: seconds until the kernel sends a first probe, seconds
-between probes, and probes without an answer that end the connection."""
+SILENT_S, PROBE_S = 30, 10
+"""Of a client that sends nothing: seconds until the kernel asks its machine whether it is there,
+and seconds until it asks again."""
+GONE_S = 60
+"""A connection is ended when the client's machine has confirmed nothing, or has taken nothing of
+the answers that wait for it, for so long."""
 
 
 @dataclass(frozen=True)
@@ -373,7 +376,7 @@ def listen(host: str, port: int, token: str | None) -> Listener:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             (socket.TCP_KEEPIDLE, SILENT_S), (socket.TCP_KEEPINTVL, PROBE_S),
-            (socket.TCP_KEEPCNT, PROBES),
+            (socket.TCP_USER_TIMEOUT, GONE_S * 1000),
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     # The last is raised for a name that no host can have.

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import websockets
 from websockets.server import ServerProtocol
@@ -19,6 +20,7 @@ from rtagent.remote import server as server_module
 from rtagent.remote.protocol import encode
 from rtagent.remote.server import LEAST_MESSAGE
 from rtagent.remote.wire import LostError
+from tests.conftest import eventually
 from tests.remote.serving import Waiting, ask, dialled, policy_server, seen, served
 from tests.service.certificates import make_certificate
 
@@ -92,6 +94,26 @@ def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.Monke
             flood()
         connection.close_socket()
         dialled(address).close()
+
+
+def test_a_client_that_takes_no_answers_gives_up_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It kept it, and one whose machine was gone kept it for a quarter of an hour."""
+    monkeypatch.setattr(server_module, "GONE_S", 1)
+    # Each answer has 4 MiB: soon the kernel keeps no more.
+    chunk = np.zeros((1, 1 << 19, 2), np.float32)
+    policy = served(lambda _: chunk, outputs=2, discrete=False)
+    with policy_server(policy) as (address, server), connect(
+        address, max_size=None, max_queue=1
+    ) as connection:
+        connection.recv(30.0)
+        with suppress(websockets.ConnectionClosed):
+            for _ in range(16):
+                connection.send(encode({"observation": seen(0)}))
+        eventually(lambda: server.counts.clients == 0, "its place is free")
+        assert server.counts.answers < 16
+        connection.close_socket()
 
 
 def test_what_is_asked_before_an_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
