@@ -13,7 +13,9 @@ so it misses none that are published in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -115,11 +117,17 @@ class LearnerActor:
                 try:
                     self._learner.save_if_due(SAVE_EVERY_S)
                 except CheckpointError as error:
-                    print(f"no checkpoint of the learner: {error}", flush=True)
+                    _log(f"no checkpoint of the learner: {error}")
         except BaseException:
             # Without this thread the actor would answer and never learn: let Ray start it again.
-            traceback.print_exc()
+            _log(traceback.format_exc())
             os._exit(EXIT_FAILED)
+
+
+def _log(text: str) -> None:
+    """Print for Ray's log of this process, if that can be written: its disk may be full."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _hold(folder: Path, clock: Clock, *, again: bool) -> None:
