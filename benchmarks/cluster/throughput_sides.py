@@ -252,8 +252,6 @@ class Plain:
 @contextmanager
 def cluster() -> Iterator[str]:
     """A Ray of this machine alone, with room for many learners; its address."""
-    # Ray's processes have to find this package.
-    os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     # Its actors have to have the priority of the daemon's learner: by default Ray makes them nicer
     # by 15, and then any other program takes their time.
     os.environ.update(RAY_worker_niceness="0")
