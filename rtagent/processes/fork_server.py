@@ -57,7 +57,7 @@ def main(descriptor: int, owner: int, preload: Sequence[str]) -> None:
     Args:
         descriptor: of the socket that requests come from.
         owner: pid of the process that sends them.
-        preload: modules to import first; those that are missing are left out.
+        preload: modules to import first; those that cannot be imported are left out.
     """
     for number in FOR_THE_OWNER:
         signal.signal(number, signal.SIG_IGN)
@@ -67,7 +67,7 @@ def main(descriptor: int, owner: int, preload: Sequence[str]) -> None:
     # Imports make hundreds of thousands of objects, and hardly any of them is garbage.
     gc.disable()
     for name in preload:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
     # The collector writes into every object that it visits: 30 MB of modules that all children
     # share would be copied, at some time or other.

@@ -398,3 +398,15 @@ def test_children_import_from_the_path_of_the_program(
     with ForkServer(("only_here",)) as server:
         *_, told = start(server, tell_modules)
         assert "only_here" in told
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("error", ["ImportError", "OSError"])
+def test_a_module_that_cannot_be_imported_is_left_out(
+    light: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: str
+) -> None:
+    # As torch where a library is missing: the server ended, and a run was told to look at ulimit.
+    (tmp_path / "broken.py").write_text(f"raise {error}('libcudart.so: cannot open shared object')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with ForkServer(("broken",)) as server:
+        assert ended(server.spawn(leave, 0)) == 0
