@@ -50,7 +50,8 @@ SILENT_S = 3.0
 NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
 """A node that has not called for so long is forgotten, and the memory of its frames is released. A
-node whose replay is here would go on with that, so it is forgotten only when another node joins."""
+node whose replay is here would go on with that, so it is forgotten only if another has joined since
+its last call, as a daemon does that was started again."""
 
 
 class ClusterLearner:
@@ -78,6 +79,7 @@ class ClusterLearner:
         self._first: Joining | None = None
         # A learner that was started again must not know a session of its predecessor.
         self._sessions = secrets.randbits(48)
+        self._joined_at = clock.now()
         self._batches = 0
         self._published_at = clock.now()
         self._waiting_since: float | None = None
@@ -106,12 +108,13 @@ class ClusterLearner:
             source.generated = joining.generated
             before = self._nodes.get(joining.node)
             self._end_session(joining.node)
-            self._forget_gone(mirrors=True)
+            self._joined_at = self._clock.now()
+            self._forget_gone()
             self._sessions += 1
             learning = joining.config.learning
             session = self._nodes[joining.node] = Session(
                 self._sessions, source, learning.batch_size, learning.learning_rate,
-                self._clock.now(),
+                self._joined_at,
             )
             # A gateway that was killed had sent more than the next one knows of.
             session.shipped = max(joining.shipped, before.shipped if before else 0)
@@ -276,15 +279,12 @@ class ClusterLearner:
         if (session := self._nodes.pop(name, None)) is not None:
             session.end()
 
-    def _forget_gone(self, *, mirrors: bool) -> None:
-        """End the sessions of nodes that have not called for `FORGOTTEN_S`.
-
-        Args:
-            mirrors: whether those of nodes whose replay is here are ended, too.
-        """
+    def _forget_gone(self) -> None:
+        """End the sessions of nodes that are gone: see `FORGOTTEN_S`."""
         long_ago = self._clock.now() - FORGOTTEN_S
         for name, node in list(self._nodes.items()):
-            if node.called_at < long_ago and (mirrors or not isinstance(node.source, Mirror)):
+            mirrored = isinstance(node.source, Mirror)
+            if node.called_at < (min(long_ago, self._joined_at) if mirrored else long_ago):
                 self._end_session(name)
 
     def _compose(
@@ -293,7 +293,7 @@ class ClusterLearner:
         """Take the shares of the next batch from the queues; with trainer and step size."""
         end = self._clock.now() + timeout_s
         with self._changed:
-            self._forget_gone(mirrors=False)
+            self._forget_gone()
             while not self._complete():
                 now = self._clock.now()
                 if now >= end:

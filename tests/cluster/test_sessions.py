@@ -231,6 +231,16 @@ def test_a_replay_at_the_learner_is_kept_until_another_node_joins() -> None:
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
 
 
+def test_a_replay_at_the_learner_goes_if_another_node_has_joined_sooner() -> None:
+    # A daemon that was started again at once left the replay of its last run in memory.
+    scene = Scene(Edge(name="a", replay="learner"))
+    scene.run(1.0)
+    scene.learner.join(Edge(name="b", replay="learner").joining)
+    scene.clock.advance(FORGOTTEN_S + 1.0)
+    scene.learner.step(0.0)
+    assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
+
+
 def test_a_cut_has_its_reason_and_its_beginning() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
