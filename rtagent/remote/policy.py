@@ -11,9 +11,9 @@ process alone, which has nothing else to do.
 With hedged requests (J. Dean and L. A. Barroso, The Tail at Scale, Communications of the ACM 56(2),
 2013, doi:10.1145/2408776.2408794) there is a second connection. If an answer is late, the newest
 frame is asked about on the other connection; the first one is not used until the late answer has
-come and been dropped. So a connection still has one question at a time, and a process two at most.
-The answer after a late one is always waited for: so after one question too many, the usual time of
-a server that has become slower for good is known.
+come and been dropped, and is closed if none comes for long. So a connection still has one question
+at a time, and a process two at most. The answer after a late one is always waited for: so after one
+question too many, the usual time of a server that has become slower for good is known.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ class RemotePolicy:
         self._wire: Wire | None = None
         self._other: Wire | None = None
         self._answer_owed = self._hedged = False
+        self._owed_since = 0.0
         self._unanswered = 0
         self._usual, self._pause_s = MeanTimes(), 0.0
         self.state: Floats = np.zeros(terms.state, np.float32)
@@ -247,8 +248,11 @@ class RemotePolicy:
     def _other_is_free(self) -> bool:
         """Whether no answer is due on the other connection; if there is none yet, it is free."""
         if self._other is not None and self._answer_owed:
+            longest_s = max(FIRST_ANSWER_S, PATIENCE_TIMES * self._usual.whole_s)
             try:
                 self._answer_owed = self._other.receive(0.0) is None
+                if self._answer_owed and self._clock.now() - self._owed_since > longest_s:
+                    raise LostError("the answer will not come")
             except LostError:
                 self._close_other()
         return not self._answer_owed
@@ -258,6 +262,7 @@ class RemotePolicy:
         self._record.hedged += 1
         self._hedged = True
         self._wire, self._other, self._answer_owed = self._other, self._wire, True
+        self._owed_since = self._clock.now()
         if self._wire is None:
             self._connect()
 

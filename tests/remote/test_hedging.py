@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from rtagent.remote.policy import LEAST_SLICE_S
+from rtagent.remote.policy import FIRST_ANSWER_S, LEAST_SLICE_S
 from rtagent.remote.protocol import encode
 from rtagent.remote.wire import LostError
 from tests.remote.asking import ANSWER_S, DIALLED_S, GOOD, SLOW_S, Bench
@@ -118,6 +119,26 @@ def test_a_second_connection_that_is_lost_is_made_anew() -> None:
     assert bench.answer() is not None
     assert len(bench.server.dialled) == 3
     assert bench.server.open == 2
+
+
+def test_an_answer_that_never_comes_does_not_keep_its_connection() -> None:
+    # No late answer was hedged any more, and one question was shown as in flight, for good.
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: math.inf
+    assert bench.ask() is None
+    bench.server.takes = lambda: ANSWER_S
+    until = bench.clock.now() + FIRST_ANSWER_S - 1.0
+    while bench.clock.now() < until:
+        bench.answer()
+        assert bench.record.in_flight == 1
+    bench.clock.advance(1.0)
+    bench.answer()
+    assert bench.record.in_flight == 0
+    assert bench.server.open == 1
+    bench.ask_in_vain()
+    assert bench.record.hedged == 2
+    assert bench.answer() is not None
 
 
 def test_without_a_hedge_a_late_answer_is_waited_for() -> None:
