@@ -108,6 +108,7 @@ def test_a_client_that_takes_no_answers_gives_up_its_place(
         address, max_size=None, max_queue=1
     ) as connection:
         connection.recv(30.0)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with suppress(websockets.ConnectionClosed):
             for _ in range(16):
                 connection.send(encode({"observation": seen(0)}))
