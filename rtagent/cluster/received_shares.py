@@ -56,7 +56,8 @@ class ReceivedShares:
         """Store a share's frames; a function that gives the share's columns.
 
         Raises:
-            MessageError: something is missing, or is not what this network learns from.
+            MessageError: something is missing, or is not what this network learns from; or there is
+                no memory for the share.
         """
         arrays = message.arrays
         try:
@@ -73,7 +74,7 @@ class ReceivedShares:
             discounts = np.where(columns["terminals"], 0.0, columns["discounts"])
             # All of its frames: one that lies here may have come with a share that was refused.
             check_finite(stacks, discounts, *(columns[name] for name in FINITE_COLUMNS))
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:
             raise MessageError(f"no share of a batch: {error!r}") from error
         columns["observations"] = stacks[:, : self._stack]
         columns["next_observations"] = stacks[:, self._stack :]

@@ -67,6 +67,26 @@ def test_a_bad_share_that_came_early_is_refused_to_all_who_wait_for_it() -> None
             answer.result(0)
 
 
+def test_a_share_for_which_there_is_no_memory_costs_a_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It was never answered: its node, which stayed connected, soon sent no further one.
+    scene = Scene(Edge())
+    scene.run(1.0)
+    check, full = ReceivedShares._check, iter([True])
+
+    def checked(*args: Any) -> None:
+        if next(full, False):
+            raise MemoryError
+        check(*args)
+
+    monkeypatch.setattr(ReceivedShares, "_check", checked)
+    count = len(scene.updates)
+    scene.run(3.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    assert len(scene.updates) > count + 50
+
+
 def test_the_status_says_why_there_is_no_checkpoint(tmp_path: Path) -> None:
     scene = Scene(Edge())
     folder = tmp_path / "learner"
