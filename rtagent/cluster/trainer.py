@@ -161,12 +161,13 @@ class Trainer:
         try:
             newest, _ = checkpoints.newest_usable(folder, self._signature)
             saved = None if newest is None else checkpoints.check(newest, self._signature)
+            if saved is None or saved.run.get("learner") != learner:
+                return False
+            snapshot = from_checkpoint(saved, self._blueprint.learned_tensors)
         except checkpoints.CheckpointError:
             # It does not fit, or is damaged. The nodes that join have a state, too.
             return False
-        if saved is None or saved.run.get("learner") != learner:
-            return False
-        self.begin(from_checkpoint(saved, self._blueprint.learned_tensors))
+        self.begin(snapshot)
         return True
 
 

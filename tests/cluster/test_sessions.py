@@ -140,6 +140,21 @@ def test_a_learner_leaves_the_checkpoints_of_others_alone(stack: int, tmp_path: 
     assert scene.updates.count(8) == 2
 
 
+def test_a_learner_leaves_its_checkpoint_alone_if_the_network_is_built_otherwise(
+    tmp_path: Path,
+) -> None:
+    # As by a policy.factory that was changed: the node was told to start without the checkpoint.
+    earlier = Scene(Edge(dueling=True))
+    earlier.restart(tmp_path, "one")
+    earlier.run(0.5)
+    assert earlier.learner.save_if_due(0.0) is not None
+    scene = Scene(Edge())
+    scene.restart(tmp_path, "one")
+    scene.run(1.0)
+    calls = scene.remotes[0].calls
+    assert (calls.count("join"), calls.count("begin")) == (1, 1)
+
+
 def test_a_node_that_learns_less_often_does_not_slow_down_the_others() -> None:
     scene = Scene(Edge("often"), Edge("seldom"))
     scene.run(0.2)
