@@ -85,6 +85,7 @@ class ClusterLearner:
         self._waiting_since: float | None = None
         self._on_publish = on_publish
         self._saved_at = clock.now()
+        self._saved_updates: int | None = None
         self._save_error: str | None = None
 
     # ---- what nodes ask for
@@ -244,7 +245,8 @@ class ClusterLearner:
         return True
 
     def save_if_due(self, every_s: float) -> Path | None:
-        """Write a checkpoint, if the last one is so old; its path if one was written.
+        """Write a checkpoint, if the last one is so old and something was learned since; its path if
+        one was written.
 
         Raises:
             CheckpointError: it cannot be written.
@@ -254,14 +256,15 @@ class ClusterLearner:
             return None
         self._saved_at = now
         with self._training:
-            if not self._trainer.begun:
+            updates = self._trainer.progress.updates
+            if not self._trainer.begun or updates == self._saved_updates:
                 return None
             try:
                 path = self._trainer.save(self._folder, self._identity)
             except CheckpointError as error:
                 self._save_error = str(error)
                 raise
-            self._save_error = None
+            self._saved_updates, self._save_error = updates, None
             return path
 
     def _source(self, joining: Joining) -> ReceivedShares | Mirror:

@@ -101,6 +101,15 @@ def test_the_status_says_why_there_is_no_checkpoint(tmp_path: Path) -> None:
     assert scene.learner.status()["checkpoint_error"] is None
 
 
+def test_a_learner_that_learns_nothing_writes_no_further_checkpoint(tmp_path: Path) -> None:
+    # It wrote its whole state to disk every half a minute, also when all daemons had left.
+    scene = Scene(Edge())
+    scene.restart(tmp_path, "one")
+    for written in (True, False, True):
+        scene.run(0.5, learn=written)
+        assert (scene.learner.save_if_due(0.0) is not None) == written
+
+
 def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     world = Edge()
     scene = Scene(world)
