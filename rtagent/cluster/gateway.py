@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -341,7 +342,12 @@ def newest_state(
     newer = published is not None and published.updates > state.progress.updates
     if state.number and not (newer and shapes.parameters == shapes.learned_parameters):
         return states.take(state)
-    return first_state(update.algorithm.network, context.world, context.config, context.resume)
+    begin = partial(first_state, update.algorithm.network, context.world, context.config)
+    try:
+        return begin(context.resume)
+    except checkpoints.CheckpointError:
+        # The run has written newer ones since, and removed it.
+        return begin(None)
 
 
 def report_unsaved(context: WorkerContext[LearnerRecord], why: str) -> None:

@@ -20,12 +20,14 @@ from rtagent.config import LearningConfig
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.learning import state as states
+from rtagent.learning.beginning import build_network
 from rtagent.memory.arena import private_memory
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.telemetry.cluster import OF_A_MOMENT, cluster_figures
+from tests.cluster.edge import Edge
 from tests.telemetry.test_cluster import example_document
 
 REASON = "no Ray cluster at 10.0.0.1:6379: timed out"
@@ -194,3 +196,25 @@ def test_a_learner_without_a_state_is_given_the_newest_that_is_whole(
     update: Any = SimpleNamespace(state=state, algorithm=SimpleNamespace(network=None))
     found: Any = gateway.newest_state(context, update)
     assert found == "weights" if taken == "weights" else found.progress.updates == 10
+
+
+def test_a_learner_is_given_the_newest_weights_when_the_resumed_checkpoint_is_gone(
+    tmp_path: Path,
+) -> None:
+    # Newer ones had taken its place: the gateway ended as often as it was started.
+    edge = Edge()
+    shapes, network = edge.blueprint, build_network(edge.config, edge.blueprint)
+    count = shapes.parameters
+    newest = np.arange(count, dtype=np.float32)
+    state = LearnerState(private_memory(LearnerState.size(count)), count)
+    states.put(states.begin(np.ones(count, np.float32), 10), state)
+    weights = WeightBuffers(private_memory(WeightBuffers.size(count)), count)
+    weights.publish(newest, WeightsInfo(3, 12))
+    context: Any = SimpleNamespace(
+        blueprint=shapes, world=SimpleNamespace(blueprint=shapes, weights=weights),
+        config=edge.config, resume=tmp_path / "checkpoint-000001-000000000007.safetensors",
+    )
+    update: Any = SimpleNamespace(state=state, algorithm=SimpleNamespace(network=network))
+    found = gateway.newest_state(context, update)
+    np.testing.assert_array_equal(found.arrays.weights, newest)
+    assert found.progress.updates == 12
