@@ -27,6 +27,7 @@ def test_a_new_session_measures_the_link_anew() -> None:
     assert exchange.in_flight.limit > LEAST
     scene.restart()
     while calls.count("join") == 1:
+        assert scene.clock.now() < 200.0, "it does not join anew"
         scene.run(STEP_S)
     scene.run(0.15)
     assert exchange.connected

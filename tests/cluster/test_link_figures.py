@@ -126,6 +126,7 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
         told.scene.restart()
     before = reports[-1]["nodes"][0]["learned"]
     while reports[-1]["nodes"][0]["learned"] == before:
+        assert len(reports) < 1000, "nothing is learned any more"
         reports.append(told.run(REPORT_S))
     reports += [told.run(REPORT_S) for _ in range(round(OVER_S / 2 / REPORT_S))]
     # In such a part of this time it was learned; a new learner is noticed after half a second.

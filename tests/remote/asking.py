@@ -16,6 +16,8 @@ from rtagent.remote.protocol import decode, encode
 from rtagent.remote.wire import LostError
 
 DIALLED_S, ANSWER_S, SLOW_S = 0.03, 0.14, 1.4
+PATIENCE_S = 600.0
+"""Far longer than any answer takes."""
 OBSERVATION = np.zeros((1, 4), np.float32)
 GOOD = {
     "values": np.array([0.0, 2.0, 1.0], np.float32),
@@ -113,8 +115,9 @@ class Bench:
 
     def answer(self) -> Any:
         """Ask until there is an answer."""
+        until = self.clock.now() + PATIENCE_S
         while (found := self.ask()) is None:
-            pass
+            assert self.clock.now() < until, "no answer comes"
         return found
 
     def ask_for(self, seconds: float) -> None:
