@@ -155,8 +155,10 @@ class ReplayKeeping:
             self._report_outcome(self.outcome)
 
     def _listen(self, timeout: float) -> None:
-        """Take in the reports of the process."""
+        """Take in the reports of the process; wait for its end if there will be none."""
         if self._pipe.closed:
+            if timeout:
+                self._process.join(timeout)
             return
         try:
             if self._pipe.poll(timeout):

@@ -15,7 +15,7 @@ from rtagent.errors import UserError
 from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import Pipe
-from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, SILENT_S, ReplayKeeping
+from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, POLL_S, SILENT_S, ReplayKeeping
 from tests.conftest import eventually
 from tests.spawned import hang
 
@@ -89,8 +89,8 @@ class Process:
         self.failure: str | None = None
         self.asked: list[str] = []
 
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        return lambda: self.asked.append(name) if self.asked[-1:] != [name] else None
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self.asked.append(name) if self.asked[-1:] != [name] else None
 
 
 class Stage:
@@ -138,6 +138,15 @@ def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
     assert not stage.keeping.busy
     assert stage.keeping.outcome == {"ticks": 5}
     assert stage.report.events == [("replay", {"ticks": 5})]
+
+
+def test_the_end_of_a_saver_is_waited_for_and_not_asked_for_all_the_time(stage: Stage) -> None:
+    """Its memory is large and its priority idle: it may need the core that would be kept busy."""
+    stage.pipe.close()
+    stage.keeping.poll(POLL_S)
+    assert stage.process.asked == []
+    stage.keeping.poll(POLL_S)
+    assert stage.process.asked == ["join"]
 
 
 def test_a_saver_that_not_even_sigkill_ends_is_not_said_to_have_ended(stage: Stage) -> None:
