@@ -33,7 +33,8 @@ def describe_run(config: Config) -> dict[str, Any]:
         },
         "code": {
             "rtagent": git_state(Path(__file__).parent),
-            "working_directory": git_state(Path.cwd()),
+            # Not `Path.cwd()`, which raises an error where that has been removed.
+            "working_directory": git_state(Path()),
         },
         "command": sys.argv,
     }

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rtagent.config_sources import load_config, parse_config
 from rtagent.telemetry import run_record
@@ -18,6 +19,17 @@ def test_a_run_can_be_repeated_from_its_record(tmp_path: Path) -> None:
     assert parse_config(found["config"]) == config
     assert found["versions"]["numpy"] == np.__version__
     assert found["versions"]["torch"].startswith("2.")
+
+
+def test_a_run_may_start_in_a_folder_that_has_been_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    record = run_record.describe_run(load_config(None, [], {}))
+    assert record["code"]["working_directory"] is None
 
 
 def test_a_folder_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
