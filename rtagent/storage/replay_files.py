@@ -181,7 +181,7 @@ def header(signature: Signature, first: int, stop: int, row: str = "") -> Header
 
 
 def digest(values: npt.NDArray[Any]) -> str:
-    """Sixteen hexadecimal digits that no other array has."""
+    """Sixteen hexadecimal digits, which hardly two arrays have in common."""
     return hashlib.blake2b(_bytes(values), digest_size=8).hexdigest()
 
 

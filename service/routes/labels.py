@@ -152,7 +152,7 @@ PROCESSES = (
         ("State",),
         "One of starting, running, backoff (it died and waits to be started again), failed, "
         "stopping or stopped; for the environment also stepping or resetting, if that takes more "
-        "than a second.",
+        "than a second, and more than a tick.",
         "/v1/status",
     ),
     Shown(("PID",), "Process id.", "/v1/status"),

@@ -30,7 +30,8 @@ class InferenceProgress(BaseModel):
 
     ready: int | None = described("Processes that act.", 2)
     recommended_processes: int | None = described(
-        "Processes needed to act on every tick; null: not known yet.", 5)
+        "Processes needed to act once per action deadline, or on every tick if none is set; null: "
+        "not known yet, or the algorithm does not stagger.", 5)
 
 
 class LearningProgress(BaseModel):
