@@ -83,6 +83,20 @@ def test_pages_and_kinds(kept: Kept) -> None:
     assert read_events(kept.path, 3, before=1) == []
 
 
+def test_of_some_kinds_no_other_lines_are_parsed(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.log.put(event(1, "set", kinds=["restarted"]))
+    kept.log.put(event(2, "restarted", what={"kind": "set"}))
+    kept.put(*range(3, 101))
+    assert kept.holds(*range(1, 101))
+    parsed: list[bytes] = []
+    parse = event_log._parsed
+    monkeypatch.setattr(event_log, "_parsed", lambda line: parsed.append(line) or parse(line))
+    assert ids(read_events(kept.path, 10, kinds=["set"])) == [1]
+    assert len(parsed) == 2
+
+
 def test_close_writes_what_waits(kept: Kept) -> None:
     kept.put(*range(1, 3001))
     kept.log.close(PATIENCE_S)
