@@ -63,12 +63,16 @@ class Run:
         with open(self.folder / "episodes.csv", newline="") as file:
             return list(csv.DictReader(file))
 
-    def scalars(self, tag: str) -> list[tuple[int, float]]:
+    def curve(self, tag: str) -> Any:
+        """What TensorBoard reads."""
         found = accumulator.EventAccumulator(
             str(self.folder / "tensorboard"), size_guidance={"scalars": 0}
         )
         found.Reload()
-        return [(each.step, each.value) for each in found.Scalars(tag)]
+        return found.Scalars(tag)
+
+    def scalars(self, tag: str) -> list[tuple[int, float]]:
+        return [(each.step, each.value) for each in self.curve(tag)]
 
 
 @pytest.fixture
@@ -113,9 +117,7 @@ def test_an_episode_that_ended_before_a_slip_is_not_moved_by_it(run: Run) -> Non
     run.clock.advance(10.0)
     run.recorder.record()
     assert float(run.table[0]["seconds"]) == pytest.approx(1.0, abs=2e-3)
-    found = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
-    found.Reload()
-    assert found.Scalars("episode/return")[0].wall_time == pytest.approx(NOON + 101.0, abs=2e-3)
+    assert run.curve("episode/return")[0].wall_time == pytest.approx(NOON + 101.0, abs=2e-3)
 
 
 def test_figures_are_written_where_they_have_changed(run: Run) -> None:
@@ -135,9 +137,7 @@ def test_an_episode_carries_the_time_at_which_it_ended(run: Run) -> None:
     run.episode(600, 1.0)
     run.clock.advance(100.0)
     run.recorder.record()
-    found = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
-    found.Reload()
-    assert found.Scalars("episode/return")[0].wall_time == pytest.approx(NOON + 110.0)
+    assert run.curve("episode/return")[0].wall_time == pytest.approx(NOON + 110.0)
 
 
 def test_decisions_of_the_deadline_controller(run: Run) -> None:
