@@ -162,8 +162,8 @@ def read_events(
     """
     events: list[dict[str, Any]] = []
     below = inf if before is None else before
-    # As they stand in a line. A page with a filter has the whole file searched for a rare kind, every
-    # two seconds, and to parse a line takes many times as long as to search it.
+    # As they stand in a line. A page with a filter has the whole file searched for a rare kind
+    # every two seconds, and to parse a line takes many times as long as to search it.
     named = [json.dumps({"kind": kind})[1:-1].encode() for kind in kinds]
     try:
         for each in (path, older(path)):

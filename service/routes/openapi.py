@@ -21,7 +21,7 @@ REASONS = {
     403: "The request comes from a foreign site.",
     404: "It does not exist.",
     408: "The body did not come in time.",
-    409: "The daemon refuses, and nothing has changed; the detail says why.",
+    409: "The daemon refuses this, or fails to do it; no setting has changed. The detail says why.",
     412: "The settings are no longer those of `If-Match`; nothing has changed.",
     413: "The body is too long.",
     415: "The body does not call itself JSON.",
@@ -33,7 +33,8 @@ REASONS = {
     503: "The daemon cannot do this at present; if it ended meanwhile (`supervisor-gone`), it is "
     "not known whether this was done.",
     504: "Sent to the daemon, but not in force in time; it may still come into force "
-    "(`not-in-force`). Or the daemon does not answer, and nothing was sent (`no-answer`).",
+    "(`not-in-force`). Or another change is still under way, or the daemon does not answer, and "
+    "nothing was sent (`no-answer`).",
 }
 TAGS = {
     "status": "The state of the daemon and of its processes.",

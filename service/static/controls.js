@@ -202,7 +202,7 @@ class SettingsForm {
 async function writeCheckpoint(form, onChanged) {
   const outcome = await send("POST", "/v1/checkpoints", { replay: form.elements.replay.checked });
   if (outcome.late) say(form, `Not written yet: ${outcome.late}.`);
-  else if (outcome.refused) say(form, `Not written: ${outcome.refused}.`, "refused");
+  else if (outcome.refused) say(form, `Failed: ${outcome.refused}.`, "refused");
   else if (outcome.unknown) {
     say(form, "No answer came, so it is not known whether it was written. The events will tell.");
   } else {

@@ -178,9 +178,10 @@ def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
     expect_text(page.locator("#checkpoint output"), "Writing …")
     running.backend.may_write.set()
     expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
-    running.backend.failure = UserError("no learner runs")
+    # It began with "Not written", too.
+    running.backend.failure = UserError("checkpoint-4100 is written, but not the replay: no room")
     page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), r"^Not written: no learner runs\.$")
+    expect_text(page.locator("#checkpoint output"), r"^Failed: checkpoint-4100 is written, but ")
 
 
 def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: RunningService) -> None:
