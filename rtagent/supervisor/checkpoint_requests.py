@@ -41,8 +41,6 @@ class CheckpointRequests:
         Raises:
             UserError: it cannot be carried out now; nothing has been begun.
         """
-        if unknown := set(arguments) - {"replay"}:
-            raise UserError(f"checkpoint: unknown argument {min(unknown)!r}")
         replay = bool(arguments.get("replay", False))
         if replay:
             if self._saving.busy:
