@@ -140,23 +140,12 @@ class Child:
         self._killed_for = self.reported_error = None
         self.boot_error = self.sent_nonsense = False
         try:
-            self.process, self.pipe = self._spawned()
+            self.process, self.pipe = spawned(self.start_process)
         except OSError as error:
             self.last_error = f"no process: {error.strerror}"
             self._await_next_life(now, 0.0, jitter)
         else:
             self._enter(State.STARTING, now)
-
-    def _spawned(self) -> tuple[Any, Pipe]:
-        """A new process, and our end of the pipe to it."""
-        ours, theirs = open_pipe()
-        try:
-            return self.start_process(theirs), ours
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
 
     def start_if_due(self, now: float, jitter: float = 1.0) -> bool:
         """Spawn again when the backoff is over; whether it tried."""
@@ -249,3 +238,19 @@ class Child:
         if state not in SUCCESSORS[self.state]:
             raise RuntimeError(f"{self.name} cannot become {state}: it is {self.state}")
         self.state, self.since = state, now
+
+
+def spawned(start: Starter) -> tuple[Any, Pipe]:
+    """A new process, and our end of the pipe to it.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    ours, theirs = open_pipe()
+    try:
+        return start(theirs), ours
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()

@@ -20,11 +20,11 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import WorldHandles
 from rtagent.processes.launch import ForkServer
-from rtagent.processes.pipe import open_pipe
 from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
 from rtagent.storage.signature import replay_signature
+from rtagent.supervisor.child import spawned
 from rtagent.supervisor.children import PAUSE_S
 from rtagent.supervisor.status import Report
 
@@ -144,12 +144,11 @@ class ReplayKeeping:
         self._kind, self._saves, self.outcome = kind, body is save_replay, None
         self._heard = self._looked = self._clock.now()
         self._leave_by, self._reason = math.inf, ""
+        spawn = self._fork_server.spawn
         try:
-            self._pipe, theirs = open_pipe()
-            try:
-                self._process = self._fork_server.spawn(body, handles, place, theirs, *further)
-            finally:
-                theirs.close()
+            self._process, self._pipe = spawned(
+                lambda pipe: spawn(body, handles, place, pipe, *further)
+            )
         except OSError as error:
             self.outcome = {"failed": f"no process: {error.strerror}"}
             self._report_outcome(self.outcome)

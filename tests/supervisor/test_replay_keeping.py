@@ -16,7 +16,7 @@ from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import Pipe
 from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, POLL_S, SILENT_S, ReplayKeeping
-from tests.conftest import eventually
+from tests.conftest import eventually, open_descriptors
 from tests.spawned import hang
 
 
@@ -71,8 +71,10 @@ def test_a_refused_process_is_a_failed_save(
     keeping: ReplayKeeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping._fork_server, "spawn", refuse)
+    before = open_descriptors()
     keeping.start_save(HANDLES)
     assert keeping.poll()
+    assert open_descriptors().items() <= before.items()
     assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
     (told,) = keeping._report.events  # type: ignore[attr-defined]
     assert told == ("replay_failed", {"reason": "no process: Resource temporarily unavailable"})
