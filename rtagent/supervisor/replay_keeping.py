@@ -144,10 +144,9 @@ class ReplayKeeping:
         self._kind, self._saves, self.outcome = kind, body is save_replay, None
         self._heard = self._looked = self._clock.now()
         self._leave_by, self._reason = math.inf, ""
-        spawn = self._fork_server.spawn
         try:
             self._process, self._pipe = spawned(
-                lambda pipe: spawn(body, handles, place, pipe, *further)
+                lambda pipe: self._fork_server.spawn(body, handles, place, pipe, *further)
             )
         except OSError as error:
             self.outcome = {"failed": f"no process: {error.strerror}"}

@@ -13,8 +13,9 @@ import os
 import pickle
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,8 +28,9 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.fork_server import Inherited
 from rtagent.processes.launch import ForkServer, Process
-from rtagent.processes.pipe import Pipe, open_pipe
+from rtagent.processes.pipe import Pipe
 from rtagent.processes.worker import LAST_WORDS_S, start_life
+from rtagent.supervisor.child import spawned
 from rtagent.supervisor.children import KILL_LIMIT_S
 
 POLL_S = 0.1
@@ -109,13 +111,13 @@ def _ask(
     """
     with ExitStack() as opened:
         try:
-            ours, theirs = open_pipe()
-            opened.callback(ours.close)
-            with closing(theirs):
-                file = opened.enter_context(open(os.memfd_create("rtagent-answer"), "rb"))
-                process = fork_server.spawn(_answer, body, args, failed, _ToFill(file), theirs)
+            file = opened.enter_context(open(os.memfd_create("rtagent-answer"), "rb"))
+            process, ours = spawned(partial(
+                fork_server.spawn, _answer, body, args, failed, _ToFill(file)
+            ))
         except OSError as error:
             raise UserError(f"no process can be started: {error.strerror}; {LIMITS}") from None
+        opened.callback(ours.close)
         message: Any = "doing", f"the process {name}"
         try:
             while message is not None and message[0] == "doing":
