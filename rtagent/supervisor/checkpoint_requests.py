@@ -21,7 +21,7 @@ LIMIT_S = 600.0
 """A checkpoint with the replay may take so long."""
 KEPT = 16
 """Outcomes that are remembered; requests look for theirs ten times a second."""
-LATE = "ordered, but not written in time; the event checkpoint tells when it is"
+LATE = "ordered, but not all of it is written yet; the events checkpoint and replay tell when it is"
 
 
 class CheckpointRequests:
