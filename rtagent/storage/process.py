@@ -48,7 +48,7 @@ class Progress:
 
 
 def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
-    """Save the replay at idle priority; SIGTERM ends it between two pieces.
+    """Save the replay, at idle priority while the run acts; SIGTERM ends it between two pieces.
 
     Args:
         handles: of the shared memory.
@@ -58,10 +58,11 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     start_life("saver")
     terminated = []
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
-    enter_idle()
 
     def work(progress: Progress) -> Details:
         world = World(handles)
+        if not world.control.desired.stop:
+            enter_idle()
         report = save(
             folder, replay_signature(world.config, world.blueprint), world.frames, world.ledger,
             priorities=None if world.priorities is None else world.priorities.values,

@@ -2,9 +2,9 @@
 
 It is filled with the saved replay, or else with demonstrations.
 
-Short-lived processes do the work (`storage/process.py`), at idle priority; the supervisor only
-starts them and takes in their reports. `poll` never waits for a process to end: it is killed if it
-does not leave, and left alone if it cannot even be killed.
+Short-lived processes do the work (`storage/process.py`); the supervisor only starts them and takes
+in their reports. `poll` never waits for a process to end: it is killed if it does not leave, and
+left alone if it cannot even be killed.
 """
 
 from __future__ import annotations

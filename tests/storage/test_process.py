@@ -16,6 +16,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.control import DesiredState
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe as Line
@@ -71,6 +72,7 @@ def make_world() -> Iterator[Worlds]:
     ) -> tuple[World, WorldHandles]:
         memories.append(WorldMemory(CONFIG, blueprint, first_tick))
         world = World(memories[-1].handles)
+        world.control.write(DesiredState(CONFIG))
         rng = np.random.default_rng(3)
         for tick in range(ticks):
             write_row(
@@ -189,6 +191,23 @@ def test_termination_ends_a_save_between_pieces(
     assert (kind, "was ended" in text) == ("failed", True)
     assert before <= {path.name for path in tmp_path.iterdir()}
     assert saved_replay(tmp_path, make_blueprint()).newest == 9
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_save_does_not_wait_for_other_programs_when_the_run_ends(
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer, ends: bool
+) -> None:
+    """Nothing acts any more, and whoever stops a daemon waits for minutes at most."""
+    world, handles = make_world(make_blueprint(), ticks=10)
+    world.control.write(DesiredState(CONFIG, stop=ends))
+    process, pipe = start(fork_server, save_and_wait, handles, tmp_path)
+    assert pipe.poll(LIMIT_S)
+    pipe.recv()
+    own = os.sched_getscheduler(0)
+    assert os.sched_getscheduler(process.pid) == (own if ends else os.SCHED_IDLE)
+    os.kill(process.pid, signal.SIGTERM)
+    answers(process, pipe)
 
 
 @pytest.mark.process
