@@ -89,6 +89,10 @@ class Login:
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
 
+    def names_a_session(self, headers: Headers) -> bool:
+        """Whether a request has our cookie. Other servers of this host have cookies, too."""
+        return bool(self._session_of(headers))
+
     def session_check(self, headers: Headers) -> Callable[[], bool]:
         """A function that tells whether the session of a request is still open."""
         return partial(self._sessions.knows, self._session_of(headers))

@@ -111,7 +111,8 @@ class SecurityMiddleware:
         foreign = any(
             not self._authorities.origin_is_ours(origin) for origin in headers.getlist("origin")
         )
-        if foreign or (headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers):
+        cross_site = headers.get("sec-fetch-site") == "cross-site"
+        if foreign or (cross_site and self._login.names_a_session(headers)):
             raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
 
     def _check_credentials(self, scope: Scope, headers: Headers) -> Callable[[], bool] | None:

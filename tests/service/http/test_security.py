@@ -129,6 +129,10 @@ def test_cross_site_request_with_a_cookie(stranger: TestClient, settings: Settin
     assert stranger.get("/v1/stats", headers=headers).status_code == 200
     headers["sec-fetch-site"] = "cross-site"
     assert refused(stranger.get("/v1/stats", headers=headers), 403)
+    # A link on a page elsewhere leads to the login, whatever other servers of this host have set.
+    headers["cookie"] = "username-127-0-0-1-8888=x"
+    assert stranger.get("/login", headers=headers).status_code == 200
+    assert refused(stranger.get("/v1/stats", headers=headers), 401)
 
 
 @pytest.mark.parametrize(
