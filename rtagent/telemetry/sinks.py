@@ -18,6 +18,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,7 @@ def open_sinks(
     sinks: list[Sink] = []
     if run.tensorboard:
         sinks.append(EventFiles(run_dir / TENSORBOARD_DIR, run.tensorboard_mb * MIB, wall_time))
-    for name in configured(run):
-        make = LIBRARIES[name]
-        sinks.append(Background(name, lambda make=make: make(run_dir, config)))  # type: ignore[misc]
+    sinks += [
+        Background(name, partial(LIBRARIES[name], run_dir, config)) for name in configured(run)
+    ]
     return sinks
