@@ -127,13 +127,16 @@ class Loop:
             )
 
     def _ticked(self, since: float, until: float) -> bool | None:
-        """Whether the world has ticked between two times, the later of which is not long ago; None
-        if no tick need have been due."""
+        """Whether the world has ticked between two times; None if no tick need have been due, or
+        if only later rows are known."""
         ledger = self._world.ledger
-        times = ledger.read(ledger.newest + 1 - MOST_ROWS, ledger.newest + 1)["time_ns"]
+        rows = ledger.read(ledger.newest + 1 - MOST_ROWS, ledger.newest + 1)
+        times = rows["time_ns"]
         if ((times > since * NANO) & (times < until * NANO)).any():
             return True
-        return None if self._world.blueprint.tick_seconds > until - since else False
+        first_tick, tick_s = self._world.first_tick, self._world.blueprint.tick_seconds
+        later = len(rows) and rows["tick"][0] > first_tick and times[0] >= until * NANO
+        return None if later or tick_s > until - since else False
 
     def _check(self, child: Child, now: float) -> None:
         for speaker, message in self._children.check(child, now, stopping=self._stopping):

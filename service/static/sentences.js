@@ -6,7 +6,8 @@ import { decisionReason } from "./horizon.js";
 const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source", "level"]);
 const lastLine = (text) => String(text ?? "").trim().split("\n").at(-1);
 const seconds = (value) => shown(value, "seconds");
-// Whether the supervisor alone was held up is unknown (null) where no tick was due meanwhile.
+// Whether the supervisor alone was held up is unknown (null) where no tick was due meanwhile, and after
+// so long that the rows of that time are gone.
 const HELD_UP = new Map([[true, "The supervisor was held up"], [null, "The supervisor, or everything, was held up"]]);
 const heldUp = (alone) => HELD_UP.get(alone) ?? "Everything stood still";
 const bytes = (value) => (value === null || value === undefined ? "no limit" : shown(value, "bytes"));

@@ -102,13 +102,15 @@ def test_the_events_tell_why_a_run_ends_by_itself() -> None:
         played.loop._raise_refusals()
 
 
-@pytest.mark.parametrize(("rate_hz", "tick_s", "alone"), [
-    (60.0, 2.0, True), (60.0, 0.05, False), (60.0, 3.95, False),
+@pytest.mark.parametrize(("rate_hz", "tick", "tick_s", "alone"), [
+    (60.0, 0, 2.0, True), (60.0, 0, 0.05, False), (60.0, 0, 3.95, False),
     # Where no tick is due meanwhile, that there is none says nothing.
-    (0.1, 2.0, True), (0.1, 0.05, None),
+    (0.1, 0, 2.0, True), (0.1, 0, 0.05, None),
+    # Nor does it after so long that earlier rows are gone.
+    (60.0, 7, 3.95, None), (60.0, 7, 0.05, False),
 ])
 def test_the_event_of_a_pause_tells_whether_the_world_went_on(
-    rate_hz: float, tick_s: float, alone: bool | None
+    rate_hz: float, tick: int, tick_s: float, alone: bool | None
 ) -> None:
     """A long work of the supervisor, or of the program around it, is no pause of all processes."""
     played = Played()
@@ -116,7 +118,7 @@ def test_the_event_of_a_pause_tells_whether_the_world_went_on(
     played.loop._report.event = (  # type: ignore[method-assign]
         lambda kind, alone, **_: told.append(alone)
     )
-    rows = np.array([(int(tick_s * NANO),)], [("time_ns", np.int64)])
+    rows = np.array([(tick, int(tick_s * NANO))], [("tick", np.int64), ("time_ns", np.int64)])
     played.loop._world.ledger.read = lambda first, stop: rows  # type: ignore[method-assign]
     played.loop._world.blueprint = make_blueprint(rate_hz=rate_hz)
     played.loop._parts.pending.postpone = lambda seconds: None  # type: ignore[method-assign]
