@@ -119,9 +119,12 @@ class ReplayKeeping:
         """Take in reports; whether no process is under way, and `outcome` is that of the last one.
 
         Args:
-            timeout: seconds to wait for a report.
+            timeout: seconds to wait for a report. Nothing acts that a process which is waited for
+                could delay.
         """
         if self._process is not None:
+            if timeout:
+                self._process.leave_idle()
             self._listen(timeout)
         if self._process is not None:
             self._end_if_due()

@@ -146,9 +146,9 @@ def test_the_end_of_a_saver_is_waited_for_and_not_asked_for_all_the_time(stage: 
     """Its memory is large and its priority idle: it may need the core that would be kept busy."""
     stage.pipe.close()
     stage.keeping.poll(POLL_S)
-    assert stage.process.asked == []
+    assert stage.process.asked == ["leave_idle"]
     stage.keeping.poll(POLL_S)
-    assert stage.process.asked == ["join"]
+    assert stage.process.asked == ["leave_idle", "join"]
 
 
 def test_a_saver_that_not_even_sigkill_ends_is_not_said_to_have_ended(stage: Stage) -> None:
