@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ def _resumed(
 
 
 def run_probe(
-    config: Config, checkpoint_dir: Path, run_dir: Path, doing: Callable[[str], object]
+    config: Config, checkpoint_dir: Path, run_dir: Path, command: Sequence[str],
+    doing: Callable[[str], object],
 ) -> tuple[Blueprint, Path | None, list[tuple[str, dict[str, Any]]]]:
     """Body of the probe process: the fields of `startup.Found`.
 
@@ -159,6 +160,7 @@ def run_probe(
         config: of the run.
         checkpoint_dir: where a checkpoint may be.
         run_dir: where the record of the run is written.
+        command: that has started the run, for the record; this process has another.
         doing: told what is tried out next, since that may never come back.
 
     Raises:
@@ -181,7 +183,7 @@ def run_probe(
         resume, passed = _resumed(config, blueprint, checkpoint_dir)
         events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
     events.append(("observations", {"seen": blueprint.sight}))
-    record = {"number": next_number(run_dir.parent), **run_record.describe_run(config)}
+    record = {"number": next_number(run_dir.parent), **run_record.describe_run(config, command)}
     if removed := prune_runs(config, run_dir):
         events.append(("pruned", {"runs": removed}))
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -67,11 +68,14 @@ def find_shapes(
     Raises:
         UserError: something cannot be built or used as configured.
     """
-    env_id = config.env.id
-    answer = _ask(fork_server, stopping, "probe", (
-        f"the environment or the network of env.id = {env_id!r} ended its process "
+    ended = (
+        f"the environment or the network of env.id = {config.env.id!r} ended its process "
         "(exit code {code}) while it was being built"
-    ), "environment and policy cannot be tried out", _probe, config, checkpoint_dir, run_dir)
+    )
+    answer = _ask(
+        fork_server, stopping, "probe", ended, "environment and policy cannot be tried out",
+        _probe, config, checkpoint_dir, run_dir, list(map(str, sys.argv)),
+    )
     return None if answer is None else Found(*answer)
 
 
@@ -199,10 +203,12 @@ def _answer(
     pipe.send(("answered",), LAST_WORDS_S)
 
 
-def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, doing: Doing) -> Any:
+def _probe(
+    config: Config, checkpoint_dir: Path, run_dir: Path, command: Sequence[str], doing: Doing
+) -> Any:
     from rtagent.evaluation.probe import run_probe
 
-    return run_probe(config, checkpoint_dir, run_dir, doing)
+    return run_probe(config, checkpoint_dir, run_dir, command, doing)
 
 
 def _publish(handles: WorldHandles, resume: Path | None, _: Doing) -> None:

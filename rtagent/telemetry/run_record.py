@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 import subprocess
-import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ PACKAGES = ("rtagent", "torch", "numpy", "gymnasium", "stable-retro", "safetenso
 GIT_LIMIT_S = 5.0
 
 
-def describe_run(config: Config) -> dict[str, Any]:
+def describe_run(config: Config, command: Sequence[str]) -> dict[str, Any]:
     """The record of a run: the configuration at its start, versions, code, command."""
     return {
         "config": config.model_dump(mode="json"),
@@ -36,7 +36,7 @@ def describe_run(config: Config) -> dict[str, Any]:
             # Not `Path.cwd()`, which raises an error where that has been removed.
             "working_directory": git_state(Path()),
         },
-        "command": sys.argv,
+        "command": list(command),
     }
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
@@ -23,6 +24,7 @@ from rtagent.processes.fork_server import ANSWER
 from rtagent.processes.launch import ForkServer, Process
 from rtagent.supervisor import startup
 from rtagent.supervisor.startup import _ask, find_shapes
+from rtagent.telemetry import run_record
 from tests import spawned
 from tests.conftest import eventually, open_descriptors
 from tests.refused import one_line
@@ -101,6 +103,16 @@ def test_environments_and_policies_that_never_come_back_are_named(
     config = load_config(overrides=["env.rate_hz=30", setting])
     with pytest.raises(UserError, match=named):
         find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never)
+
+
+@pytest.mark.process
+def test_the_record_of_a_run_has_the_command_that_started_it(
+    shared_fork_server: ForkServer, tmp_path: Path
+) -> None:
+    """It had that of the fork server: `-c`."""
+    config = load_config(overrides=["env.id=CartPole-v1"])
+    find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path / "run", never)
+    assert run_record.read(tmp_path / "run")["command"] == sys.argv
 
 
 @pytest.mark.process

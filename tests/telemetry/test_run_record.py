@@ -14,8 +14,9 @@ from rtagent.telemetry import run_record
 
 def test_a_run_can_be_repeated_from_its_record(tmp_path: Path) -> None:
     config = load_config(None, ["env.id=CartPole-v1", "run.seed=7"], {})
-    run_record.write(tmp_path / "run", run_record.describe_run(config))
+    run_record.write(tmp_path / "run", run_record.describe_run(config, ["rtagent", "serve"]))
     found = run_record.read(tmp_path / "run")
+    assert found["command"] == ["rtagent", "serve"]
     assert parse_config(found["config"]) == config
     assert found["versions"]["numpy"] == np.__version__
     assert found["versions"]["torch"].startswith("2.")
@@ -28,7 +29,7 @@ def test_a_run_may_start_in_a_folder_that_has_been_removed(
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    record = run_record.describe_run(load_config(None, [], {}))
+    record = run_record.describe_run(load_config(None, [], {}), [])
     assert record["code"]["working_directory"] is None
 
 
