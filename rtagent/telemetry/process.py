@@ -16,7 +16,7 @@ from math import floor, isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtagent.clock import NANO, Clock
+from rtagent.clock import NANO, Clock, suspended_s
 from rtagent.errors import reason_of
 from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
@@ -45,11 +45,11 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
     context.set_idle_priority()
     clock = context.clock
     # TensorBoard shows times of day. The wall clock is read once: a curve must not jump when the
-    # clock is set.
-    ahead_s = time.clock_gettime(time.CLOCK_REALTIME) - clock.now()
+    # clock is set. The workers' clock stands still while the machine sleeps.
+    ahead_s = time.clock_gettime(time.CLOCK_REALTIME) - clock.now() - suspended_s()
     recorder = Recorder(
-        context.world, context.run_dir, clock, wall_time=lambda: clock.now() + ahead_s,
-        event=context.event,
+        context.world, context.run_dir, clock,
+        wall_time=lambda: clock.now() + suspended_s() + ahead_s, event=context.event,
     )
     context.ready()
     due = clock.now()

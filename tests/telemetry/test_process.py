@@ -298,6 +298,25 @@ def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.M
     assert context.record.rows == 3
 
 
+def test_curves_after_a_sleep_of_the_machine_have_the_right_time_of_day(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept, walls = [100.0], list[float]()
+
+    def start(*_: Any, wall_time: Callable[[], float], **__: Any) -> SimpleNamespace:
+        def record() -> None:
+            walls.append(wall_time() - run.clock.now())
+            slept[0] += 3600.0
+
+        return SimpleNamespace(record=record, rows=0, close=lambda: None, crowded=True)
+
+    monkeypatch.setattr(recorders, "suspended_s", lambda: slept[0])
+    monkeypatch.setattr(recorders, "Recorder", start)
+    recorders.run(Context(run, beats=1))  # type: ignore[arg-type]
+    first, second = walls
+    assert second - first == pytest.approx(3600.0)
+
+
 def test_the_loop_on_real_memory(run: Run) -> None:
     run.episode(59, 1.0)
     recorders.run(Context(run, beats=5))  # type: ignore[arg-type]
