@@ -32,7 +32,7 @@ def describe_run(config: Config, command: Sequence[str]) -> dict[str, Any]:
             **{name: _version(name) for name in PACKAGES},
         },
         "code": {
-            "rtagent": git_state(Path(__file__).parent),
+            "rtagent": _own_state(Path(__file__)),
             # Not `Path.cwd()`, which raises an error where that has been removed.
             "working_directory": git_state(Path()),
         },
@@ -58,6 +58,15 @@ def read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _own_state(file: Path) -> dict[str, Any] | None:
+    """The `git_state` of the checkout that a file belongs to; None where it is installed.
+
+    The environment that it is installed into may lie in somebody else's checkout.
+    """
+    tracked = _git(file.parent, "ls-files", "--error-unmatch", "--", file.name)
+    return None if tracked is None else git_state(file.parent)
 
 
 def git_state(folder: Path, *within: str) -> dict[str, Any] | None:

@@ -39,28 +39,47 @@ def test_a_folder_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
     assert run_record.read(tmp_path) == {}
 
 
+def committed(folder: Path, name: str) -> str:
+    """Commit a file; the commit."""
+    git(folder, "add", name)
+    git(folder, "commit", "-qm", name)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    done = subprocess.run(
+        ["git", "-C", folder, *who, *arguments], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_code_of_rtagent_is_not_that_of_the_checkout_that_it_is_installed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a virtual environment in the folder of a project."""
+    git(tmp_path, "init", "-q")
+    for name in ("policy.py", "run_record.py"):
+        (tmp_path / name).write_text("one")
+    committed(tmp_path, "policy.py")
+    monkeypatch.setattr(run_record, "__file__", str(tmp_path / "run_record.py"))
+    config = load_config(None, [], {})
+    assert run_record.describe_run(config, [])["code"]["rtagent"] is None
+    own = committed(tmp_path, "run_record.py")
+    found = run_record.describe_run(config, [])["code"]["rtagent"]
+    assert found == {"commit": own, "modified": False}
+
+
 def test_commit_and_changes_of_a_checkout(tmp_path: Path) -> None:
     assert run_record.git_state(tmp_path) is None
-
-    def git(*arguments: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        done = subprocess.run(
-            ["git", "-C", tmp_path, *who, *arguments], check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
-
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     (tmp_path / "policy.py").write_text("one")
-    git("add", "-A")
-    git("commit", "-qm", "first")
-    commit = git("rev-parse", "HEAD")
+    commit = committed(tmp_path, "policy.py")
     assert run_record.git_state(tmp_path) == {"commit": commit, "modified": False}
     (tmp_path / "policy.py").write_text("two")
     assert run_record.git_state(tmp_path) == {"commit": commit, "modified": True}
     (tmp_path / "notes").write_text("one")
-    git("add", "notes")
-    git("commit", "-qm", "second")
-    second = git("rev-parse", "HEAD")
+    second = committed(tmp_path, "notes")
     (tmp_path / "notes").write_text("two")
     found = [run_record.git_state(tmp_path, name) for name in ("notes", "policy.py", "nothing")]
     assert found[2] == {"commit": second, "modified": False}
