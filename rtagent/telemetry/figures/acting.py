@@ -117,7 +117,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Actions:
-    """Which action each tick got, counted from the ledger."""
+    """Which action each tick got, as the environment counts it, and as its ledger shows it."""
 
     agent: Annotated[int, counter(
         SOURCES, 2271, "ticks", "actions_total", labels={"source": "agent"},
