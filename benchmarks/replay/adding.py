@@ -217,7 +217,7 @@ def main() -> int:
     floor = measure_jitter(3.0)
     found = measure(args.count, args.seconds)
     figures = {
-        name: dict(zip(("p50_us", "p99_us"), np.percentile(spans, (50, 99)), strict=True))
+        name: dict(zip(("p50_us", "p99_us"), np.percentile(spans, (50, 99)).tolist(), strict=True))
         for name, spans in found.items()
     }
     result = {
