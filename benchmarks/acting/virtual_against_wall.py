@@ -29,6 +29,7 @@ import rtagent
 from benchmarks.command import Result, at_least, command_line, from_zero, report
 from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
+from rtagent.clock import NANO
 from rtagent.config import Config
 from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
 from rtagent.virtual.result import figures_since
@@ -63,7 +64,7 @@ BY_TURNS = (
 
 
 def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
-    """Figures of a live run, from its start on."""
+    """Figures of a live run, from its start on; without updates their time is None."""
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
         world = runtime.world
@@ -74,7 +75,8 @@ def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
             if learner.updates:
                 update_ns.append(learner.update_ns)
         rows = world.ledger.read(0, world.ledger.newest + 1)
-        updates, update_s = learner.updates, float(np.median(update_ns)) / 1e9
+        updates = learner.updates
+        update_s = float(np.median(update_ns)) / NANO if update_ns else None
     rows["time_ns"] -= rows["time_ns"][0]
     return {**figures_since(rows, WARM_UP_S), "updates": updates, "update_s": update_s}
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import rtagent
 from benchmarks.acting import virtual_against_wall
+from benchmarks.acting.virtual_against_wall import on_the_wall_clock
+from tests.conftest import make_blueprint
+from tests.rows import private_rings, write_row
 
 
 def test_its_table_can_be_written_into_a_file(
@@ -32,3 +37,33 @@ def test_its_table_can_be_written_into_a_file(
     # How often it learns counts only where learning takes time from acting.
     assert told[2] == "playing   differ   inaction 0.0000  delays 0.0000  return 0.0000  ok"
     assert told[5] == "learning  differ   inaction 0.0000  delays 0.0000  updates 0.1667  MISSED"
+
+
+class StandIn:
+    """A run of eight ticks, one a second, in which nobody learns."""
+
+    def __init__(self, config: rtagent.Config) -> None:
+        ledger = private_rings(make_blueprint(), 64)[1]
+        for tick in range(8):
+            write_row(ledger, tick, time_ns=tick * 1_000_000_000)
+        learner = SimpleNamespace(updates=0, update_ns=0)
+        self.world = SimpleNamespace(ledger=ledger, metrics=SimpleNamespace(learners=[learner]))
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait_ready(self, timeout: float) -> None:
+        pass
+
+
+def test_a_run_that_only_plays_has_no_time_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy warned of the mean of nothing."""
+    monkeypatch.setattr(rtagent, "Runtime", StandIn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = on_the_wall_clock(rtagent.Config(), 0.0)
+    assert (found["updates"], found["update_s"]) == (0, None)
+    assert found["ticks"] == 3
