@@ -64,14 +64,15 @@ BY_TURNS = (
 
 
 def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
-    """Figures of a live run, from its start on; without updates their time is None."""
+    """Figures of a live run, from its first tick on; without updates their time is None."""
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
         world = runtime.world
         learner, update_ns = world.metrics.learners[0], []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(LOOK_S)
+        # As long as the simulated one, which begins with its first tick, too.
+        end = world.metrics.environment.first_due_ns / NANO + seconds
+        while (left := end - time.monotonic()) > 0.0:
+            time.sleep(min(LOOK_S, left))
             if learner.updates:
                 update_ns.append(learner.update_ns)
         rows = world.ledger.read(0, world.ledger.newest + 1)

@@ -47,7 +47,10 @@ class StandIn:
         for tick in range(8):
             write_row(ledger, tick, time_ns=tick * 1_000_000_000)
         learner = SimpleNamespace(updates=0, update_ns=0)
-        self.world = SimpleNamespace(ledger=ledger, metrics=SimpleNamespace(learners=[learner]))
+        environment = SimpleNamespace(first_due_ns=7_000_000_000)
+        self.world = SimpleNamespace(
+            ledger=ledger, metrics=SimpleNamespace(learners=[learner], environment=environment)
+        )
 
     def __enter__(self) -> StandIn:
         return self
@@ -67,3 +70,19 @@ def test_a_run_that_only_plays_has_no_time_of_an_update(monkeypatch: pytest.Monk
         found = on_the_wall_clock(rtagent.Config(), 0.0)
     assert (found["updates"], found["update_s"]) == (0, None)
     assert found["ticks"] == 3
+
+
+def test_it_is_as_long_on_the_wall_clock_as_in_virtual_time(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was longer by the time until every process had acted."""
+    now = [10.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(virtual_against_wall, "time", clock)
+    monkeypatch.setattr(rtagent, "Runtime", StandIn)
+    on_the_wall_clock(rtagent.Config(), 8.1)
+    assert now == [pytest.approx(15.1)]
