@@ -190,8 +190,10 @@ def signalled(number: signal.Signals) -> Callable[[Watch, int, str], None]:
 def stopped(watch: Watch, pid: int, role: str) -> None:
     """Stop a process for a while."""
     send(pid, signal.SIGSTOP)
-    watch.hold()
-    send(pid, signal.SIGCONT)
+    try:
+        watch.hold()
+    finally:  # A stopped supervisor hears no signal that would end it.
+        send(pid, signal.SIGCONT)
 
 
 def limited(limit: int, value: Callable[[int], int]) -> Callable[[Watch, int, str], None]:

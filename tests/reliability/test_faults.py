@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks.reliability.faults import EVERYBODY, FAULTS, passed
+from benchmarks.reliability import faults
+from benchmarks.reliability.faults import EVERYBODY, FAULTS, passed, stopped
 
 FOUND = {
     "broken": None, "missed_ticks_after": [], "rows_lost_or_torn": 0, "left_behind": [],
@@ -49,3 +53,19 @@ def test_every_process_meets_faults() -> None:
 def test_each_criterion_can_fail(bad: dict[str, object]) -> None:
     assert passed(FOUND)
     assert not passed(FOUND | bad)
+
+
+def test_who_was_stopped_goes_on_where_the_wait_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a second Ctrl-C a stopped supervisor stayed, with all its processes."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    sent: list[tuple[int, int]] = []
+    watch: Any = SimpleNamespace(hold=interrupted)
+    monkeypatch.setattr(faults, "send", lambda *signalled: sent.append(signalled))
+    with pytest.raises(KeyboardInterrupt):
+        stopped(watch, 7, "supervisor")
+    assert sent == [(7, signal.SIGSTOP), (7, signal.SIGCONT)]
