@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -90,20 +92,24 @@ def rate(rate_hz: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def start_simulator(port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    """Start `rtagent donkey-sim`; the process and its port, when it listens there."""
+@contextmanager
+def running_simulator(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A `donkey-sim` in a process of its own, and its port, when it listens there."""
     command = [sys.executable, "-m", "rtagent", "donkey-sim", "--port", str(port), "--fps", "20"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, int(process.stdout.readline().split(":")[2].split(",")[0])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline().split(":")[2].split(",")[0])
+        finally:
+            process.kill()
 
 
 def kills(count: int, seed: int) -> dict[str, Any]:
     """Figures of a client that goes on while its simulator is killed and started again."""
     chance, clock = random.Random(seed), MonotonicClock()
-    process, port = start_simulator()
     noticed, back = [], []
-    try:
+    with ExitStack() as stack:
+        process, port = stack.enter_context(running_simulator())
         env = DonkeyCar(host="127.0.0.1", port=port, actions="continuous")
         ticks = Ticks(env)
         for _ in range(count):
@@ -115,16 +121,13 @@ def kills(count: int, seed: int) -> dict[str, Any]:
                 ticks.next()
             noticed.append(clock.now() - killed)
             ticks.run(chance.uniform(0.0, 1.0))
-            process, _ = start_simulator(port)
+            process, _ = stack.enter_context(running_simulator(port))
             started, used = clock.now(), env.figures["used"]
             while clock.now() < started + BACK_WITHIN_S and env.figures["used"] == used:
                 ticks.next()
             if env.figures["used"] > used:
                 back.append(clock.now() - started)
         env.close()
-    finally:
-        process.kill()
-        process.wait()
     return {
         "kills": count,
         "survived": len(back),

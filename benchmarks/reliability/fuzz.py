@@ -16,19 +16,18 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from benchmarks.command import command_line, from_zero
-from benchmarks.donkey.donkey_client import start_simulator
+from benchmarks.donkey.donkey_client import running_simulator
 from benchmarks.process_figures import resident_bytes
 from benchmarks.reliability import hostile
 from benchmarks.reliability.fuzz_files import FILES, SHAPE, messages_of
@@ -240,17 +239,6 @@ class Witness:
     def close(self) -> None:
         """Disconnect."""
         self._sock.close()
-
-
-@contextlib.contextmanager
-def running_simulator() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A `donkey-sim` in a process of its own, and its port."""
-    process, port = start_simulator()
-    with process:
-        try:
-            yield process, port
-        finally:
-            process.kill()
 
 
 def main() -> int:
