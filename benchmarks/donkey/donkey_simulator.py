@@ -74,7 +74,9 @@ def stream(fps: float, seconds: float) -> dict[str, Any]:
             sock.sendall(from_client({"msg_type": "load_scene", "scene_name": "generated_track"}))
             end = None
             while end is None or clock.now() < end:
-                for message in decoder.feed(sock.recv(1 << 16)):
+                if not (data := sock.recv(1 << 16)):
+                    raise ConnectionError("the simulator has ended")
+                for message in decoder.feed(data):
                     if message is None or message["msg_type"] != "telemetry":
                         continue
                     now = clock.now()

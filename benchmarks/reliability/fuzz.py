@@ -212,8 +212,9 @@ class Witness:
         self._clock, self.longest = MonotonicClock(), 0.0
         self._sock = socket.create_connection(("127.0.0.1", port))
         self._sock.sendall(b'{"msg_type":"load_scene","scene_name":"warren"}')
-        while b"telemetry" not in self._sock.recv(1 << 16):
-            pass
+        while b"telemetry" not in (data := self._sock.recv(1 << 16)):
+            if not data:
+                raise ConnectionError("the simulator has disconnected its first client")
         self._heard = self._clock.now()
         self._sock.setblocking(False)
 
