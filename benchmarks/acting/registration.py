@@ -251,7 +251,9 @@ def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> Span |
     frames.put((number, observation))
     published = time.monotonic()
     try:
-        actions.get(timeout=ANSWER_S)
+        # That of a frame which was given up comes late, and is not this one's.
+        while actions.get(timeout=ANSWER_S)[0] != number:
+            pass
     except queue.Empty:
         return None
     end = time.monotonic()

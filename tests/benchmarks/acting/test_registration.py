@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.acting import registration
-from benchmarks.acting.registration import ANSWER_S, _ours
+from benchmarks.acting.registration import ANSWER_S, _ours, _over_queues
 
 
 @pytest.mark.parametrize(("after_s", "counts"), [(0.0001, True), (0.02, True), (2.0, False)])
@@ -39,3 +40,14 @@ def test_an_action_that_comes_after_half_a_tick_counts(
     else:
         assert found is None
         assert now[0] == pytest.approx(5.0 + ANSWER_S, abs=0.01)
+
+
+def test_the_action_of_a_frame_that_was_given_up_is_not_that_of_the_next() -> None:
+    """Each frame after it had the action before its own, at once, and the queue looked fast."""
+    frames: Any = SimpleNamespace(put=lambda item: None)
+    ticks: Any = SimpleNamespace(wait=lambda: 5.0)
+    actions: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    for number in (6, 7, 8):
+        actions.put((number, 0))
+    assert _over_queues(frames, actions, 7, ticks) is not None
+    assert actions.get_nowait() == (8, 0)
