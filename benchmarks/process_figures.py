@@ -47,9 +47,8 @@ def threads(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time used so far, in user mode and in the kernel, seconds."""
-    fields = _fields(pid)
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    """Processor time so far, seconds, with that of children that have ended; 0 if it is gone."""
+    return sum(map(int, _fields(pid)[11:15])) / _TICKS_PER_S
 
 
 def gone(pid: int) -> bool:
