@@ -129,8 +129,8 @@ def main(argv: list[str] | None = None) -> int:
     began = clock.now()
     report = {}
     for case, (name, width, size) in list(CASES.items())[: args.cases]:
-        report[case] = measure(name, width, size, args.seconds, args.picture)
         print(f"{case} ...", file=sys.stderr)
+        report[case] = measure(name, width, size, args.seconds, args.picture)
     within, within_busy = (
         sum(abs(row[name]) <= WITHIN for row in report.values()) for name in ("error", "error_busy")
     )
