@@ -3,11 +3,13 @@
 No wall clock: the world waits for the agent, on both sides. `cartpole` compares ours of the DQN
 family with their DQN on CartPole-v1; `pendulum`, `pendulum-ddpg` and `pendulum-sac` ours of that
 name, TD3 the first, with theirs on Pendulum-v1. Both sides have the same network (two hidden
-layers), Adam, replay, discount, exploration and as many updates; n_step is 1, and the target
-networks follow alike. `cartpole-ppo` and `cartpole-a2c` compare ours with theirs on CartPole-v1 by
-the default settings of ours, ledger, acting process and learner included, in virtual time
-(`rtagent.virtual`), where inference and updates are over before the next tick. All sides of a seed
-run one after the other. `--quick` runs two seeds, on Pendulum of half as many steps.
+layers), Adam, replay, discount and as many updates; n_step is 1, and the target networks follow
+alike. Exploration is the same on Pendulum; on CartPole ours begins to fall with the first update,
+theirs with the first step, and both reach their end at the same step. `cartpole-ppo` and
+`cartpole-a2c` compare ours with theirs on CartPole-v1 by the default settings of ours, ledger,
+acting process and learner included, in virtual time (`rtagent.virtual`), where inference and
+updates are over before the next tick. All sides of a seed run one after the other. `--quick` runs
+two seeds, on Pendulum of half as many steps.
 
     rtagent bench reference [--world NAME] [--seeds 5] [--steps N] [--quick] [--json]
 
