@@ -76,7 +76,15 @@ def tick_loop(
     return executed[round(SKIPPED_S * RATE_HZ) :], times
 
 
-def overheads(registered: list[tuple[int, float]], times: dict[int, float]) -> list[float]:
-    """Seconds of each answer beyond its inference, without the frames of the first second."""
-    first = round(SKIPPED_S * RATE_HZ)
-    return [at - times[number] - X * TICK_S for number, at in registered if number >= first]
+def overheads(
+    registered: list[tuple[int, float]], times: dict[int, float], executed: list[Executed]
+) -> list[float]:
+    """Seconds that the answers behind executed actions took beyond their inference.
+
+    Args:
+        registered: of each answer, the tick of its frame, and when it was there.
+        times: when every tick happened.
+        executed: the ticks that are counted.
+    """
+    behind = {each.observed for each in executed}
+    return [at - times[frame] - X * TICK_S for frame, at in registered if frame in behind]

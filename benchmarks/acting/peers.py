@@ -15,10 +15,11 @@ come, do not. The sides take turns in one run; medians over the rounds, and rati
 - `TorchRL`: its own inference server, over its shared memory (`torchrl_server.py`), one process;
   left out, and said so, where TorchRL is not installed.
 
-`overhead` is the time from the tick whose frame an answer was computed from to the registered
-answer, less the inference time: taking the frame, waiting and handing over. `age` is that of the
-frame behind the executed action, in ticks. `frames` are those behind executed actions, per second:
-a chunk acts on every tick, but looks seldom.
+`overhead` is the time from the tick whose frame an executed action was computed from to the
+registered answer, less the inference time: taking the frame, waiting and handing over. Answers that
+nobody executed are left out on all sides, since our ledger has none. `age` is that of the frame
+behind the executed action, in ticks. `frames` are those behind executed actions, per second: a
+chunk acts on every tick, but looks seldom.
 
     rtagent bench peers [--seconds S] [--rounds R] [--json]
 """
@@ -143,7 +144,7 @@ def manager(seconds: float) -> dict[str, float]:
         registered = [each for _ in actors for each in results.get(timeout=60)]
         for each in actors:
             each.join()
-    return figures(executed, overheads(registered, times))
+    return figures(executed, overheads(registered, times, executed))
 
 
 def _begin_actor(ready: Any, started: Any, shared: Any, index: int, results: Any) -> None:
@@ -243,7 +244,7 @@ def policy_server(seconds: float) -> dict[str, float]:
 
         executed, times = tick_loop(time.monotonic() + START_S, seconds, queue.take, publish)
         time.sleep(2 * X * TICK_S)
-    return figures(executed, overheads(registered, times))
+    return figures(executed, overheads(registered, times, executed))
 
 
 # ---- report

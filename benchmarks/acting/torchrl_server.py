@@ -72,4 +72,4 @@ def torchrl_server(seconds: float) -> dict[str, float]:
         executed, times = tick_loop(time.monotonic() + START_S, seconds, choose, publish)
         waiting.put(None)
         receiver.join()
-    return figures(executed, overheads(registered, times))
+    return figures(executed, overheads(registered, times, executed))

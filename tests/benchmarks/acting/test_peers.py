@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.acting import peers
-from benchmarks.acting.peer_world import STACK, Executed, figures
+from benchmarks.acting.peer_world import STACK, TICK_S, Executed, figures, overheads
 from benchmarks.acting.peers import ActionQueue
 from benchmarks.replay import replay
 from rtagent.errors import UserError
@@ -28,6 +28,14 @@ def test_figures_of_a_few_ticks() -> None:
     assert found["age_ticks"] == pytest.approx((6 + 6 + 7) / 3)
     assert found["overhead_ms_p50"] == pytest.approx(2.0)
     assert math.isnan(figures([Executed(1, None)], [0.0])["age_ticks"])
+
+
+def test_answers_that_nobody_executed_have_no_overhead() -> None:
+    """Those of the peers were counted, of which ours has none in its ledger."""
+    executed = [Executed(76, 70), Executed(77, None), Executed(78, 72), Executed(79, 72)]
+    times = {tick: tick * TICK_S for tick in range(100)}
+    registered = [(70, 76 * TICK_S), (71, 99 * TICK_S), (72, 79 * TICK_S)]
+    assert overheads(registered, times, executed) == pytest.approx([TICK_S, 2 * TICK_S])
 
 
 def test_of_two_actions_for_a_tick_that_of_the_newer_frame_is_taken() -> None:
