@@ -150,8 +150,9 @@ class _Load:
 
     async def stream(self, request: str) -> None:
         """Read an answer that never ends."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer = None
         try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
             writer.write(request.encode())
             status, _ = await _head(reader)
             self._statuses[str(status)] += 1
@@ -164,7 +165,8 @@ class _Load:
         except (OSError, asyncio.IncompleteReadError):
             self._statuses["failed"] += 1
         finally:
-            writer.transport.abort()
+            if writer is not None:
+                writer.transport.abort()
 
     def found(self) -> dict[str, Any]:
         """The counts; latencies are infinite if nothing was answered."""
