@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rtagent.recording.page import PROTOCOL, STATIC, TAKEN_OVER, address, create
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import Session
 from rtagent.storage.demonstration_file import load_demonstration
-from tests.forked import eventually
+from tests.forked import LIMIT_S, eventually
 from tests.recording.conftest import PLAYING
 from tests.service.dashboard.conftest import PATIENCE_MS
 
@@ -200,21 +201,23 @@ def running(recorder: Recorder) -> Iterator[Running]:
 
 
 def until(socket: ClientConnection, **wanted: Any) -> dict[str, Any]:
-    """Receive until the shown values are these."""
-    while True:
-        message = socket.recv(timeout=30.0)
+    """Receive until what is shown, and the game's own values, are these."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        message = socket.recv(timeout=LIMIT_S)
         if isinstance(message, str):
             shown: dict[str, Any] = json.loads(message)
-            if all(shown[name] == value for name, value in wanted.items()):
+            told = shown["values"] | shown
+            if all(told[name] == value for name, value in wanted.items()):
                 return shown
+    raise AssertionError(f"never shown: {wanted}")
 
 
 def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
     with running.page() as socket:
         for message in ({"focus": True}, {"do": "record"}, {"keys": ["START"]}):
             socket.send(json.dumps(message))
-        while until(socket, recording=True)["values"]["screen"] != PLAYING:
-            pass
+        until(socket, recording=True, screen=PLAYING)
         # A wish to finish, as when the terminal closes, keeps what was recorded.
         running.wish.set()
         assert until(socket, finished=True)["episodes"] == 1
