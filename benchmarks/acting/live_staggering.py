@@ -154,7 +154,7 @@ def main() -> int:
                 flush=True,
             )
     if args.json:
-        print_json({"floor": str(floor), "cases": results})
+        print_json({"floor": floor, "cases": results})
     return int(any(result["passed"] is False for result in results))
 
 

@@ -289,7 +289,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="shorter, with cuts of 2 s")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
-    found = {"machine": str(floor), **measure(args.quick)}
+    found = {"machine": floor, **measure(args.quick)}
     found["missed"] = missed(found)
     if args.json:
         print_json(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -9,14 +10,17 @@ import pytest
 from benchmarks.acting import live_staggering
 
 
-def test_all_cases_are_measured_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cases_are_measured_by_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     measured = []
-    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: "unmeasured")
+    monkeypatch.setattr(live_staggering, "measure_jitter", lambda seconds: {"p50": 7.0})
     monkeypatch.setattr(live_staggering, "measure", lambda *run: measured.append(run) or {})
     monkeypatch.setattr(live_staggering, "passed", lambda case, result: None)
     monkeypatch.setattr(sys, "argv", ["live_staggering", "--json"])
     assert live_staggering.main() == 0
     assert measured == [(case.settings, case.seconds) for case in live_staggering.CASES]
+    assert json.loads(capsys.readouterr().out)["floor"] == {"p50": 7.0}, "no text of Python's"
 
 
 def test_a_case_in_which_nobody_acted_is_shown(
