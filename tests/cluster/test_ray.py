@@ -121,14 +121,17 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody(
     monkeypatch.chdir(tmp_path)
     with RunningDaemon(*SETTINGS, environ={**os.environ, "PYTHONSAFEPATH": "1"}) as daemon:
         eventually(lambda: updates(daemon) > 10, "it learns")
-        eventually(lambda: link(daemon)["connected"], "the status says so")
-        first = link(daemon)
-        assert (first["connected"], first["reason"], first["emulated"]) == (True, None, None)
+        joined = {"connected": True, "reason": None, "emulated": None}
+        eventually(lambda: joined.items() <= link(daemon).items(), "the status says so")
         eventually(lambda: daemon.stats()["learning"]["weights_version"] > 2, "weights come")
         eventually(lambda: (link(daemon)["cache_hits"] or 0) > 0.3, "frames travel once")
-        assert link(daemon)["priority_sampled"] is not None
-        assert 0.0 < link(daemon)["round_trip_ms"] < 1000.0
-        assert 0.0 < daemon.stats()["learning"]["workers"][0]["update_ms"] < 1000.0
+        eventually(lambda: link(daemon)["priority_sampled"] is not None, "priorities come back")
+        # A busy machine may be slow now and then, but not in everything that is measured.
+        eventually(lambda: 0.0 < (link(daemon)["round_trip_ms"] or 0.0) < 1000.0, "a round trip")
+        eventually(
+            lambda: 0.0 < (daemon.stats()["learning"]["workers"][0]["update_ms"] or 0.0) < 1000.0,
+            "an update of less than a second",
+        )
         written = daemon.post("/v1/checkpoints")["file"]
         saved = checkpoints.load(daemon.state_dir / "checkpoints" / written)
         assert saved.counters.updates > 0
