@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -414,12 +414,24 @@ def test_precision_is_what_is_configured() -> None:
 
 def test_waits_for_the_other_thread_count_beside_the_processor_s_time() -> None:
     alone, waited = threading.Lock(), threading.Semaphore(0)
-    before = _time_with_waits(1e6)
-    with alone:
-        pass
-    assert _time_with_waits(1e6) - before < 1.0
-    other = threading.Timer(0.01, waited.release)
-    other.start()
-    waited.acquire()
-    assert _time_with_waits(1e6) - before >= 1.0
-    other.join()
+
+    def seconds(call: Callable[[], object]) -> float:
+        before = _time_with_waits(1e6)
+        call()
+        return _time_with_waits(1e6) - before
+
+    def take() -> None:
+        with alone:
+            pass
+
+    def wait() -> float:
+        other = threading.Timer(0.01, waited.release)
+        other.start()
+        found = seconds(waited.acquire)
+        other.join()
+        return found
+
+    # The kernel has a thread wait for reasons of its own, too, and a thread that is held up comes
+    # when there is nothing to wait for any more; neither happens each time.
+    assert any(seconds(take) < 1.0 for _ in range(20))
+    assert any(wait() >= 1.0 for _ in range(20))
