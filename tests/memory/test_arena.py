@@ -89,17 +89,21 @@ def test_memory_is_free_after_the_owner_is_killed(
         note[:8] = arena.descriptor.to_bytes(8, "little")
         signal.pause()
 
-    before = meminfo("Shmem")
-    pid = forked.start(own)
-    assert eventually(lambda: any(note[:8]))
-    handle = ArenaHandle(pid, int.from_bytes(note[:8], "little"), BIG)
-    held = meminfo("Shmem")
-    assert held - before > BIG // 2
-    forked.kill(pid)
-    # Half of it: other programs use shared memory too.
-    assert eventually(lambda: held - meminfo("Shmem") > BIG // 2)
-    with pytest.raises(FileNotFoundError):
-        handle.map()
+    def grows_and_shrinks() -> bool:
+        note[:8] = bytes(8)
+        before = meminfo("Shmem")
+        pid = forked.start(own)
+        assert eventually(lambda: any(note[:8]))
+        handle = ArenaHandle(pid, int.from_bytes(note[:8], "little"), BIG)
+        held = meminfo("Shmem")
+        forked.kill(pid)
+        with pytest.raises(FileNotFoundError):
+            handle.map()
+        freed = eventually(lambda: held - meminfo("Shmem") > BIG // 2, 30.0)
+        return freed and held - before > BIG // 2
+
+    # Other programs use shared memory, too: less of it counts, and they may spoil an attempt.
+    assert any(grows_and_shrinks() for _ in range(5))
 
 
 def test_sparse_arena_reserves_what_it_is_asked_to(make_arena: Callable[..., Arena]) -> None:
