@@ -74,4 +74,7 @@ def test_controls_wait_for_a_reset(connect, fake, monkeypatch):
     for _ in range(5):
         connection.control(0.0, 1.0, 0.0)
         connection.poll(time.monotonic() + 0.02, enough=lambda: False)
+    # Once this is heard, so is what was sent before.
+    connection._send({"msg_type": "get_protocol_version"})
+    until(connection, lambda: "get_protocol_version" in fake.heard)
     assert all(each["throttle"] == "0.0" for each in fake.controls[before:])
