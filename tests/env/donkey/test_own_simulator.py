@@ -25,8 +25,9 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 def test_a_lost_simulator_truncates_once_and_its_return_once(make, monkeypatch):
     monkeypatch.setattr(connection_module, "LONGEST_PAUSE_S", 0.2)
-    with serving() as simulator:
-        env, address = make(simulator.at), simulator.at
+    port = free_port()
+    with serving(port) as simulator:
+        env = make(simulator.at)
         env.reset()
         env.step(COAST)
     lost = drive_while(env, lambda info: info["connected"])
@@ -36,7 +37,7 @@ def test_a_lost_simulator_truncates_once_and_its_return_once(make, monkeypatch):
     assert np.array_equal(picture, lost[-1][0])
     idle = [env.step(COAST) for _ in range(10)]
     assert all(step[1:4] == (0.0, False, False) for step in idle)
-    with serving(port=address[1]):
+    with serving(port):
         back = drive_while(env, lambda info: not info["connected"])
         assert [step[3] for step in back] == [False] * (len(back) - 1) + [True]
         _, info = env.reset()
