@@ -113,7 +113,7 @@ def test_a_place_that_was_moved_away_is_held_again(tmp_path: Path, taken: str) -
     held.keep()
     with one_line("held by another daemon"):
         StateDir(path)
-    assert len(open_descriptors()) == len(descriptors)
+    assert len(open_descriptors()) <= len(descriptors)
     held.release()
     held.keep()
     StateDir(path).release()
