@@ -401,7 +401,7 @@ def test_a_bar_is_left_out_where_a_figure_is_unknown_in_a_trial() -> None:
 def test_after_an_interruption_no_call_that_waits_is_begun(tmp_path: Path) -> None:
     """A process whose call was ended took the next one, and the command waited for it."""
     paths = [tmp_path / name for name in ("first", "second", "third", "fourth")]
-    calls = {path.name: partial(begin, path, 5.0 * bool(paths.index(path))) for path in paths}
+    calls = {path.name: partial(begin, path, 60.0 * bool(paths.index(path))) for path in paths}
     running = engine.outcomes(calls, at_once=1)
     assert next(running) == ("first", None)
     assert eventually(paths[1].exists)

@@ -8,6 +8,7 @@ from rtagent.clock import MonotonicClock
 from rtagent.memory.alternation import Alternation
 
 CLOCK = MonotonicClock()
+LIMIT_S = 60.0
 
 
 def make() -> Alternation:
@@ -19,7 +20,7 @@ def test_each_permission_is_answered_once() -> None:
 
     def learn() -> None:
         while len(seen) < 200:
-            permit = shared.wait_for_permit(CLOCK, 5.0)
+            permit = shared.wait_for_permit(CLOCK, LIMIT_S)
             assert permit is not None
             seen.append(permit)
             shared.answer(permit)
@@ -27,7 +28,7 @@ def test_each_permission_is_answered_once() -> None:
     learner = threading.Thread(target=learn)
     learner.start()
     for _ in range(200):
-        assert shared.wait_for_answer(shared.permit(), CLOCK, 5.0)
+        assert shared.wait_for_answer(shared.permit(), CLOCK, LIMIT_S)
     learner.join()
     assert seen == list(range(1, 201))
     assert shared.wait_for_permit(CLOCK, 0.0) is None
