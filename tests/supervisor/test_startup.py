@@ -80,10 +80,16 @@ def test_what_does_not_come_back_is_named(
     monkeypatch.setattr(startup, "LIMIT_S", 0.3)
     with pytest.raises(UserError, match=r"^the process child has not come back for 0\.3 s: find"):
         _ask(server, never, *TEXTS, hang)
-    # Each step has its own time.
-    monkeypatch.setattr(startup, "LIMIT_S", 1.0)
-    with pytest.raises(UserError, match="the simulator has not come back for 1 s"):
-        _ask(server, never, *TEXTS, hang_somewhere, "the simulator")
+    said = []
+    # Each step has its own time. A busy machine may take the shorter one to begin the child.
+    for limit_s in (1.0, 20.0):
+        monkeypatch.setattr(startup, "LIMIT_S", limit_s)
+        with pytest.raises(UserError, match=f"has not come back for {limit_s:g} s") as caught:
+            _ask(server, never, *TEXTS, hang_somewhere, "the simulator")
+        said.append(str(caught.value))
+        if said[-1].startswith("the simulator "):
+            return
+    pytest.fail("; ".join(said))
 
 
 @pytest.mark.process
