@@ -131,7 +131,7 @@ def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
     assert stats["r3"]["deadline_s"] is None
 
 
-def test_a_second_daemon_is_refused_its_directory_and_its_port(daemon: RunningDaemon) -> None:
+def test_a_second_daemon_is_refused_the_directory(daemon: RunningDaemon) -> None:
     said = refused(
         "serve", "--port", "0", "--state-dir", str(daemon.state_dir), *options(*CARTPOLE)
     )

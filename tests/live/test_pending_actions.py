@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rtagent.memory.ledger import Rows
 from tests.conftest import Runtimes, eventually
+
+pytestmark = pytest.mark.process
 
 
 def test_a_daemon_learns_with_pending_actions(run: Runtimes) -> None:
