@@ -91,7 +91,7 @@ def test_no_click_meets_what_has_just_moved(page: Any, running: RunningService) 
     paused = control(page, "learning.paused")
     assert eventually(paused.is_enabled)
     with pytest.raises(Exception, match="intercepts pointer events"):
-        paused.click(timeout=1000)
+        paused.click(timeout=3000)
     page.unroute("**/v1/stats/stream*")
     paused.click()
     assert eventually(lambda: running.backend.commands == [("learning", {"paused": True})])
@@ -126,7 +126,7 @@ def test_a_tap_meets_what_was_there(
     page.goto(running.login_url())
     size = control(page, "learning.batch_size")
     expect_value(size, "32")
-    eventually(lambda: page.evaluate("!document.body.classList.contains('waiting')"))
+    assert eventually(lambda: page.evaluate("!document.body.classList.contains('waiting')"))
     page.evaluate("addEventListener('click', ({ target }) => { window.met = target; }, true)")
     size.evaluate(
         "(it, above) => scrollBy(0, it.getBoundingClientRect().bottom - innerHeight + above)",
