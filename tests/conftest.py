@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rtagent import Runtime, load_config
 from rtagent.memory.blueprint import Blueprint, TensorSpec
@@ -33,6 +34,12 @@ from tests.refused import one_line
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example that takes a slow or busy machine long is no failure.
+settings.register_profile(
+    "any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 PATIENCE_S = 300.0
