@@ -20,7 +20,7 @@ SLOTS = 16
 
 
 @pytest.mark.parametrize("kept", [SLOTS, CAPACITY])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(messages=st.lists(
     st.tuples(st.integers(0, 30), st.sets(st.integers(0, 12), min_size=1, max_size=12)),
     min_size=1, max_size=25,

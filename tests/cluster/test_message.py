@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -14,7 +14,6 @@ KINDS = st.sampled_from(["<f4", "<f8", "<i4", "<i8", "|u1", "|b1"])
 SOME = arrays.arrays(KINDS, arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.none(), max_size=3),
        st.dictionaries(st.text(max_size=5), SOME, max_size=4))
 def test_what_goes_in_comes_out(values, sent):  # type: ignore[no-untyped-def]
@@ -32,14 +31,12 @@ def test_arrays_with_gaps_travel_too() -> None:
     np.testing.assert_array_equal(unpack(pack({}, {"a": whole[:, ::2]})).arrays["a"], whole[:, ::2])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_other_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(MessageError):
         unpack(np.frombuffer(content, np.uint8))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_message_is_read_or_refused_and_nothing_else(at: int, value: int) -> None:
     block = pack({"seq": 1}, {"a": np.arange(40.0), "b": np.ones((3, 2), np.uint8)})

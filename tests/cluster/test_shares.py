@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.cluster.shares import shares
@@ -16,7 +16,6 @@ def test_in_proportion_to_what_each_generates() -> None:
     assert shares(32, {"a": 1.0}) == {"a": 32}
 
 
-@settings(deadline=None)
 @given(st.integers(8, 600), RATES)
 def test_they_make_up_the_batch_and_nobody_is_left_out(size: int, rates: dict[str, float]) -> None:
     found = shares(size, rates)
@@ -30,7 +29,6 @@ def test_they_make_up_the_batch_and_nobody_is_left_out(size: int, rates: dict[st
         assert abs(found[node] - exact) <= len(rates) + 1
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7))
 def test_with_more_nodes_than_transitions_some_have_none(size: int) -> None:
     found = shares(size, {str(node): 1.0 for node in range(8)})

@@ -30,7 +30,7 @@ class Unprintable:
 
 
 @given(st.text(max_size=50).map(lambda text: text * 40), st.integers(100, 3000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_text_fits_as_json(text: str, most: int) -> None:
     shown = short_text(text, most)
     assert len(json.dumps(shown)) <= most

@@ -171,7 +171,7 @@ def memory() -> memoryview:
     return private_memory(JsonDoubleBuffer.size(CAPACITY))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(documents, max_size=6))
 def test_round_trip(values: list[dict[str, Any]]) -> None:
     memory = private_memory(JsonDoubleBuffer.size(CAPACITY))

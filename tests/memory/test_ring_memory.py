@@ -124,7 +124,7 @@ def machine(
 SIZES = st.sampled_from((8, 64, 700, 2048, PAGE, 5000))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     capacity=st.integers(40, 900),
     sizes=st.tuples(SIZES, SIZES, SIZES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.memory.sum_tree import CHILDREN, WIDEST_TOP, Doubles, Ints, SumTree, sum_tree
@@ -40,7 +40,6 @@ def slow_find(values: np.ndarray, fraction: float) -> int:
     raise AssertionError("beyond the last leaf")
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
 def test_no_rounding_error_stays(seed: int, leaves: int) -> None:
     """After any changes the memory is, bit for bit, that of a tree computed anew."""
@@ -61,7 +60,6 @@ def test_no_rounding_error_stays(seed: int, leaves: int) -> None:
     assert tree.draw(np.array([0.5])) is None
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
 def test_finds_what_a_walk_along_the_leaves_finds(seed: int, leaves: int) -> None:
     """Whole numbers and eighths: nothing is rounded, so the answers must be the same."""
@@ -78,7 +76,6 @@ def test_finds_what_a_walk_along_the_leaves_finds(seed: int, leaves: int) -> Non
     assert find(tree, places).tolist() == [slow_find(values, each) for each in fractions]
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
 def test_never_finds_an_empty_leaf(seed: int, leaves: int) -> None:
     rng = np.random.default_rng(seed)
@@ -102,7 +99,6 @@ def test_shares_are_the_values() -> None:
     np.testing.assert_allclose(found, count * values / values.sum(), atol=1.01)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
 def test_what_changes_is_what_its_owner_still_has(seed: int, leaves: int) -> None:
     rng = np.random.default_rng(seed)

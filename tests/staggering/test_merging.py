@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
@@ -29,7 +29,6 @@ def as_printed(actions: list[list[float]]) -> list[float]:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=1, max_size=9), st.data())
 def test_the_ensemble_is_the_weighted_mean(actions: list[tuple[float, float]], data: Any) -> None:
     deposits = [

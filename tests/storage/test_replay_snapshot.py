@@ -127,7 +127,7 @@ def test_an_empty_ring_changes_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == before
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ticks=st.integers(1, 300), capacity=st.integers(20, 120), later=st.integers(0, 80))
 def test_any_size_and_a_second_save(
     tmp_path_factory: pytest.TempPathFactory, ticks: int, capacity: int, later: int

@@ -20,9 +20,7 @@ from benchmarks.reliability.fuzz_target import Target, Watch, each
 from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.machine import Snapshot
 
-FEW = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 ENDING = """
 import socket
 with socket.create_server(("127.0.0.1", 0)) as server:

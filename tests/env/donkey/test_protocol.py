@@ -2,7 +2,7 @@ import json
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.env.donkey.protocol import (
@@ -32,7 +32,6 @@ def fed(decoder, data, cuts):
     return found
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.lists(st.integers(0, 10_000), max_size=8))
 def test_messages_survive_any_cut(messages, cuts):
     lines = LineDecoder()
@@ -44,7 +43,6 @@ def test_messages_survive_any_cut(messages, cuts):
     assert lines.malformed == objects.malformed == 0
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=4))
 def test_garbage_is_counted_and_never_raised(garbage, cuts):
     control = from_simulator({"msg_type": "control"})

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.env.donkey.race import GATE_HALF_WIDTH, OFF_ROAD, PING_S, Race, Rules
@@ -149,7 +149,6 @@ def test_a_race_can_be_started_anew():
     assert drive(race, 0.1, time=30.1) == disqualified("time limit exceeded")
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(-12, 12), st.booleans()), max_size=30))
 def test_a_race_stops_once_and_then_is_silent(steps):
     race = racing(laps=2)

@@ -330,7 +330,7 @@ def test_nonsense_is_counted_and_changes_nothing(message):
     assert {**before, "image": 0} == {**after, "image": 0}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["control", "cam_config", "car_config", "set_position", "node_position",
                      "regen_road", "step_mode", "load_scene", "reset_car", "x"]),

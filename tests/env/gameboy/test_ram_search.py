@@ -31,7 +31,7 @@ def test_only_what_agrees_with_every_state_is_left() -> None:
     assert search(looks, ["u1"]) == [Place(LOWEST + 0x10, "u1", (5, 7, 7))]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(sorted(TYPES)), st.integers(0, SIZE - 8), st.data())
 def test_numbers_are_those_of_a_reward_file(name: str, at: int, data: st.DataObject) -> None:
     """A place's number is that of `rewards.Variable`, and the search finds the place by it."""

@@ -213,7 +213,7 @@ def worlds(draw):
     return {"variables": variables, "reward": reward, "done": done}, [*map(bytes, memories)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(worlds())
 def test_rewards_are_those_of_a_slow_transcription(world) -> None:
     tables, memories = world

@@ -183,7 +183,7 @@ def test_c51_targets_are_the_algorithm(
     np.testing.assert_allclose(found.numpy(), wanted, atol=2e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     reward=st.floats(-4.0, 4.0, width=32), discount=st.floats(0.0, 1.0, width=32),
     atoms=st.integers(2, 60), seed=st.integers(0, 1000),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtagent.learning.replay.search import prepare_search
@@ -13,7 +13,6 @@ pytestmark = pytest.mark.usefixtures("either_way")
 CAPACITY = 60
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([1, 2, 30, 10**9, 10**12]), min_size=1, max_size=CAPACITY),
     st.integers(0, 10**12),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.learning.replay.transitions import DecisionIndex
@@ -292,7 +292,6 @@ def test_forgetting_is_by_frame() -> None:
     assert len(index) == 18
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n_step=st.integers(1, 9), capacity=st.integers(20, 400))
 def test_a_ring_that_wraps_round_and_shrinks(seed: int, n_step: int, capacity: int) -> None:
     """What is read late is missing; what lies below the floor is gone, whenever that rises."""
