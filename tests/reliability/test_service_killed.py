@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.recount.raw_ledger import DEFAULT, Ledger
+from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Rows
 from rtagent.clock import NANO
 from tests.conftest import eventually
 from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, slips, updates
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 CAPACITY = 20_000
 RATE_HZ = 120.0
-KILLS = 3
+KILLS, MOST_KILLS = 3, 5
 LIMIT_S = 3.0
 HELD_UP_S = 6.0
 """A machine that is busy with other things may be so much later, now and then."""
@@ -38,25 +38,36 @@ def service_of(daemon: RunningDaemon) -> dict[str, Any]:
         return {}
 
 
+def newer_weights(rows: Rows, died_ns: int, back_ns: int) -> int:
+    """By how many versions the weights that acted between two moments have become newer."""
+    meanwhile = (rows["time_ns"] >= died_ns) & (rows["time_ns"] < back_ns)
+    versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
+    return int(versions.max() - versions.min()) if len(versions) else 0
+
+
 def test_killed_at_random(machine: Machine) -> None:
     chance = random.Random(5)
     with RunningDaemon(*SETTINGS) as daemon:
         ledger = Ledger(daemon.process.pid, CAPACITY)
         eventually(lambda: updates(daemon) > 20, "it learns")
-        away_ns = []
-        for kill in range(KILLS):
+        away_ns, parts, newer = [], [], 0
+        # New weights act while there is no service, unless a busy machine leaves learners no core.
+        while len(away_ns) < KILLS or (not newer and len(away_ns) < MOST_KILLS):
             time.sleep(chance.uniform(0.2, 0.8))
             died_ns = hit(service_of(daemon)["pid"])
             eventually(
-                lambda n=kill: service_of(daemon).get("restarts") == n + 1, "it is back"
+                lambda n=len(away_ns): service_of(daemon).get("restarts") == n + 1, "it is back"
             )
             away_ns.append((died_ns, time.monotonic_ns()))
             machine.measure()
-        rows = ledger.read()
+            parts.append(ledger.read())
+            newer += newer_weights(parts[-1], *away_ns[-1])
+        rows = np.concatenate(parts)
         stats = daemon.stats()
         assert service_of(daemon)["last_error"] == "killed by SIGKILL"
         others = [r for r in daemon.status()["roles"] if r["role"] != "service"]
-    took_s = [(back - died) / NANO for died, back in away_ns]
+    assert newer > 0
+    took_s = [(back - died) / NANO for died, back in away_ns[:KILLS]]
     assert np.median(took_s) <= machine.allows(LIMIT_S), took_s
     assert max(took_s) <= machine.allows(HELD_UP_S), took_s
     assert (ledger.lost, ledger.torn) == (0, 0)
@@ -64,13 +75,8 @@ def test_killed_at_random(machine: Machine) -> None:
     assert machine.excuses(stats["clock"]["slips"], RATE_HZ)
     assert [each["restarts"] for each in others] == [0] * len(others)
     away, lost = np.zeros(len(rows), bool), rows["source"] == DEFAULT
-    newer = 0
     for died, back in away_ns:
-        meanwhile = (rows["time_ns"] >= died) & (rows["time_ns"] < back)
-        away |= meanwhile
-        versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
-        newer += int(versions.max() - versions.min()) if len(versions) else 0
-    # New weights act while there is no service, and no more ticks are lost than at other times.
-    assert newer > 0
+        away |= (rows["time_ns"] >= died) & (rows["time_ns"] < back)
+    # No more ticks are lost than at other times.
     usual = lost[~away & (rows["tick"] > RATE_HZ)].mean()
     assert lost[away].mean() <= usual + 0.1
