@@ -16,6 +16,7 @@ import pytest
 
 from rtagent import __version__
 from tests.conftest import eventually
+from tests.installed import needs
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,7 +100,7 @@ def test_the_pure_wheel_serves(wheels: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+@needs(shutil.which("gcc"), "a C compiler")
 def test_the_other_has_the_c_library(wheels: Path, tmp_path: Path) -> None:
     wheel = next(wheels.glob("rtagent-*-linux_*.whl"))
     rtagent = installed(tmp_path / "venv", wheel)

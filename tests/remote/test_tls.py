@@ -14,10 +14,11 @@ import pytest
 from rtagent.files.certificate import tls_context
 from rtagent.remote.protocol import decode, encode
 from rtagent.remote.wire import LostError, Wire
+from tests.installed import needs
 from tests.remote.serving import SHAPE, ask, dialled, openpi_like, policy_server, served
 from tests.service.certificates import Certificate, make_certificate
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no OpenSSL")
+pytestmark = needs(shutil.which("openssl"), "OpenSSL")
 
 
 @pytest.fixture
