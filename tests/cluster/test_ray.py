@@ -24,6 +24,7 @@ from rtagent.cluster.held_folder import hold
 from rtagent.processes.kernel_state import descendants
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
+from tests.ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -163,7 +164,9 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     head = Head()
-    address = f"cluster.address=127.0.0.1:{head.port}"
+    # One that nobody is given before the head begins, and while it is away.
+    head.port = free_port()
+    address = f"cluster.address={head.address}"
     with contextlib.ExitStack() as ends:
         ends.callback(head.kill)
         quick = ends.enter_context(started(
