@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 from rtagent.cli.doctor_remote import NAMES, remote_policy
 from rtagent.config import Config
 from rtagent.config_sources import load_config
+from tests.ports import free_port
 from tests.remote.serving import openpi_like, policy_server, served
 
 
@@ -54,9 +54,7 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
     with openpi_like(infer, metadata=b"no message") as address:
         server, trip, policy = verdicts(address)
         assert (server[0], trip[0], policy) == ("warn", "ok", ("skip", "unknown"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    server, trip, policy = verdicts(f"ws://127.0.0.1:{port}")
+    server, trip, policy = verdicts(f"ws://127.0.0.1:{free_port()}")
     assert server[0] == "warn"
     assert "refused" in server[1]
     assert trip == policy == ("skip", "unknown")

@@ -22,6 +22,7 @@ from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.policy.lerobot import Reading
 from rtagent.policy.pretrained import PretrainedPolicy
+from tests.ports import free_port
 from tests.refused import one_line
 
 VECTORS = spaces.Box(-np.inf, np.inf, (2, 5), np.float32)
@@ -243,7 +244,8 @@ def test_a_hub_without_a_network_and_a_missing_package(
     monkeypatch.setenv("HF_HUB_OFFLINE", "")
     for each in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"):
         monkeypatch.delenv(each, raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as hub:
+    # Nobody else listens there afterwards.
+    with socket.create_server(("127.0.0.1", free_port())) as hub:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
         with pytest.raises(UserError, match=r"'some/where' cannot be loaded: OSError: "):
             opened("some/where", factory=LEROBOT)

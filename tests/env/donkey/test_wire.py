@@ -8,6 +8,7 @@ import pytest
 from rtagent.env.donkey import wire as module
 from rtagent.env.donkey.wire import Wire
 from rtagent.processes.launch import raise_descriptor_limit
+from tests.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
@@ -105,10 +106,8 @@ def test_a_closed_wire_has_forgotten_everything(ends):
 
 
 def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = taken.getsockname()
     wire = Wire()
-    wire.connect((socket.AF_INET, address))
+    wire.connect((socket.AF_INET, ("127.0.0.1", free_port())))
     assert wire.wait(30.0, writing=True)[1]
     with pytest.raises(OSError, match="refused"):
         wire.check()
