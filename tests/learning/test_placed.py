@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -23,14 +21,7 @@ from rtagent.evaluation.probe import probe
 from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placed import PlacedUpdate, measure_placement
-from rtagent.learning.profiling import (
-    Build,
-    _time_with_waits,
-    precisions_of,
-    profile_key,
-    random_batch,
-    take_profile,
-)
+from rtagent.learning.profiling import Build, random_batch, take_profile
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
@@ -357,81 +348,3 @@ def test_a_step_that_cannot_be_placed_is_refused(setting: str, message: str) -> 
     config = _config(setting)
     with pytest.raises(UserError, match=message):
         _profile(config, probe(config))
-
-
-def _key(config: Config, blueprint: Blueprint, size: int = SIZE) -> str:
-    return profile_key(config, blueprint, size, build_network(config, blueprint))
-
-
-def test_the_key_follows_the_network_and_the_batch_size() -> None:
-    config, wider = _config(), _config("policy.width=2")
-    blueprint = probe(config)
-    other = replace(blueprint, tensors=blueprint.tensors[:-1])
-    keys = {_key(config, blueprint), _key(config, blueprint, 8), _key(wider, blueprint),
-            _key(config, other)}
-    assert len(keys) == 4
-    assert _key(config, blueprint) in keys
-
-
-def test_the_key_follows_what_each_step_does_beside_the_passes() -> None:
-    blueprint = probe(_config())
-    settings = [(), *(
-        (f"learning.{each}",)
-        for each in ("target_tau=0.01", "publish_every=1", "demonstration_margin=0.5")
-    )]
-    assert len({_key(_config(*each), blueprint) for each in settings}) == len(settings)
-
-
-@pytest.mark.parametrize("edited", ["edited_factory", "edited_layers"])
-def test_the_key_follows_the_code_of_a_factory_and_of_its_layers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("edited_factory", "edited_layers"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    (tmp_path / "edited_layers.py").write_text(
-        "from torch import nn\nclass Last(nn.Linear): pass\n"
-    )
-    (tmp_path / "edited_factory.py").write_text(
-        "from edited_layers import Last\nfrom torch.nn import Flatten, Sequential\n"
-        "def build(*spaces): return Sequential(Flatten(), Last(4, 2))\n"
-    )
-    config = _config("policy.factory=edited_factory:build")
-    blueprint = probe(config)
-    before = _key(config, blueprint)
-    assert _key(config, blueprint) == before
-    with open(tmp_path / f"{edited}.py", "a") as file:
-        file.write("# other arithmetic, with the same tensors\n")
-    assert _key(config, blueprint) != before
-
-
-def test_precision_is_what_is_configured() -> None:
-    learning = _config().learning
-    fixed = learning.model_copy(update={"precision": "bfloat16"})
-    assert precisions_of(fixed) == ("bfloat16",)
-    assert precisions_of(learning)[0] == "float32"
-
-
-def test_waits_for_the_other_thread_count_beside_the_processor_s_time() -> None:
-    alone, waited = threading.Lock(), threading.Semaphore(0)
-
-    def seconds(call: Callable[[], object]) -> float:
-        before = _time_with_waits(1e6)
-        call()
-        return _time_with_waits(1e6) - before
-
-    def take() -> None:
-        with alone:
-            pass
-
-    def wait() -> float:
-        other = threading.Timer(0.01, waited.release)
-        other.start()
-        found = seconds(waited.acquire)
-        other.join()
-        return found
-
-    # The kernel has a thread wait for reasons of its own, too, and a thread that is held up comes
-    # when there is nothing to wait for any more; neither happens each time.
-    assert any(seconds(take) < 1.0 for _ in range(20))
-    assert any(wait() >= 1.0 for _ in range(20))
