@@ -58,25 +58,29 @@ def ask(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
 
     def ask_it(question: dict[str, np.ndarray], *arguments: str) -> tuple[Any, Any, str]:
-        port, heard = free_port(), list[Any]()
+        port, heard, over = free_port(), list[Any](), threading.Event()
 
         def client() -> None:
             end = time.monotonic() + 180.0
             try:
-                while not heard and time.monotonic() < end:
+                while not heard and time.monotonic() < end and not over.wait(0.02):
                     try:
                         there = WebsocketClientPolicy("127.0.0.1", port, api_key=TOKEN)
                     except OSError:
-                        time.sleep(0.02)
                         continue
                     heard.append(there.get_server_metadata())
                     heard.append(there.infer(question))
             finally:
-                os.kill(os.getpid(), signal.SIGTERM)
+                # After a server that has not even begun, the signal would end the tests.
+                if not over.is_set():
+                    os.kill(os.getpid(), signal.SIGTERM)
 
         thread = threading.Thread(target=client)
         thread.start()
-        code, out, err = run("policy-server", *arguments, "--port", str(port), "--json")
+        try:
+            code, out, err = run("policy-server", *arguments, "--port", str(port), "--json")
+        finally:
+            over.set()
         thread.join(120.0)
         assert code == 0, err
         return heard[0], heard[1], out
