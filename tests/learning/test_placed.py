@@ -251,7 +251,8 @@ def test_with_a_policy_delay_a_step_with_the_actor_is_measured() -> None:
 @pytest.mark.realtime
 def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
     config = _config("learning.precision=float32")
-    profile = _profile(config, probe(config))
+    blueprint = probe(config)
+    profile = _profile(config, blueprint)
     assert [part.name for part in profile.parts] == [
         "takeover", "layers.0 forward", "layers.2 forward", "values forward", "layers.0 target",
         "layers.2 target", "values target", "loss", "values weights", "values inputs",
@@ -259,9 +260,18 @@ def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
     ]
     assert profile.precisions == ("float32",)
     assert profile.steps >= 3
-    total = sum(part.alone_us["float32"] for part in profile.parts)
-    assert total == pytest.approx(profile.split_us["float32"], rel=0.5)
-    assert 0.0 < profile.step_us["float32"] < 1.5 * total
+    told = []
+
+    def adds_up(profile: Profile) -> bool:
+        total = sum(part.alone_us["float32"] for part in profile.parts)
+        split_us, step_us = profile.split_us["float32"], profile.step_us["float32"]
+        told.append((total, split_us, step_us))
+        return bool(total == pytest.approx(split_us, rel=0.5)) and 0.0 < step_us < 1.5 * total
+
+    # A core that becomes faster or slower meanwhile spoils one.
+    assert adds_up(profile) or any(
+        adds_up(_profile(config, blueprint)) for _ in range(2)
+    ), told
 
 
 def test_the_head_is_measured_in_float32_alone() -> None:
