@@ -40,6 +40,10 @@ def test_inaction_delay_and_return_agree_with_a_live_run(run: Runtimes) -> None:
         )
         return "" if agrees else f"live {live}, virtual {found}"
 
-    complaint = attempt()
-    # The machine may have been held up once.
-    assert not complaint or not attempt(), complaint
+    complaints = []
+    # The machine may be held up, and a single action that comes later makes other episodes.
+    for _ in range(3):
+        complaints.append(attempt())
+        if not complaints[-1]:
+            return
+    pytest.fail("; ".join(complaints))
