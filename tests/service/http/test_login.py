@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.http import login
-from service.http import attempts
+from service.http import attempts, rate_limited_log
 from service.http.attempts import BURST
 from service.http.login import cookie_name
 from service.http.sessions import Sessions
@@ -249,8 +249,9 @@ def test_the_cookie_is_for_tls_alone_where_there_is_tls(
 def test_failures_are_told_and_limited_but_the_right_token_always_opens(
     stranger: TestClient, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However slow the machine is, no further attempt is granted meanwhile.
+    # However slow the machine is, no further attempt is granted meanwhile, and no second line.
     monkeypatch.setattr(attempts, "REFILL_S", 3600.0)
+    monkeypatch.setattr(rate_limited_log, "INTERVAL_S", 3600.0)
     wrong = {"authorization": "Bearer " + "x" * 43}
     statuses = [stranger.get("/v1/stats", headers=wrong).status_code for _ in range(BURST + 5)]
     assert statuses == [401] * BURST + [429] * 5
