@@ -213,7 +213,7 @@ class Adapter:
         """The environment's picture now: what it renders, else its newest frame, else None.
 
         Returns:
-            uint8, (height, width) grey, or (height, width, 3 or 4): RGB or RGBA.
+            uint8, (height, width) grey, or (height, width, channels): grey, RGB or RGBA.
 
         Raises:
             EnvironmentFault: what it renders is no picture.
@@ -224,7 +224,7 @@ class Adapter:
         picture = np.asarray(shown, np.uint8)
         if picture.ndim < 2 or not picture.size or picture.shape[2:] not in PICTURE_CHANNELS:
             raise EnvironmentFault(f"an array of shape {picture.shape} is no picture")
-        return picture[..., 0] if picture.shape[2:] == (1,) else picture
+        return picture
 
     def keep_time(self) -> None:
         """Tell an environment with a clock of its own that this program decides when it steps.

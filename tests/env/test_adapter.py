@@ -290,13 +290,6 @@ def test_size_and_colours_of_pictures_are_configured():
     assert adapter.frame_shape == (60, 80)
 
 
-def test_a_grey_picture_has_two_dimensions_whatever_is_rendered():
-    """OpenCV converts no colours of an array of one channel."""
-    for shape in ((5, 6), (5, 6, 1)):
-        adapter, _ = wrap(render_mode="rgb_array", render=lambda shape=shape: np.full(shape, 9))
-        np.testing.assert_array_equal(adapter.picture(), np.full((5, 6), 9))
-
-
 def test_a_restored_world_counts_the_ticks_of_its_episode_from_where_it_was():
     state = {"clone_state": lambda: None, "restore_state": lambda state: None}
     for attributes in (state, {}):
