@@ -90,7 +90,7 @@ def test_the_inferences_of_a_slow_world_are_passed_on_before_its_next_tick() -> 
     slow, later = timeline(1), timeline(2)
     slow["bars"] = {"worker": [0], "start_ms": [12.0], "end_ms": [14.0], "tick": [2]}
     slow["now_ms"] = 14.0 + SETTLED_MS
-    later["bars"] = dict.fromkeys(slow["bars"], [])
+    later["bars"] = {name: [] for name in slow["bars"]}
     _, recording = streamed(slow, slow, later)
     assert recording.logged["inference/0/ms"] == [(2, 2.0)]
 
