@@ -245,8 +245,10 @@ class ClusterLearner:
         return True
 
     def save_if_due(self, every_s: float) -> Path | None:
-        """Write a checkpoint, if the last one is so old and something was learned since; its path if
-        one was written.
+        """Write a checkpoint, if the last one is so old and something was learned since.
+
+        Returns:
+            Its path; None if none was written.
 
         Raises:
             CheckpointError: it cannot be written.
