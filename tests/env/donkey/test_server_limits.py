@@ -25,12 +25,14 @@ pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 
 def test_what_a_client_sends_is_bounded(simulator):
-    with socket.create_connection(simulator.at, timeout=60) as rude:
-        with rude.makefile("rb") as lines, contextlib.suppress(ConnectionError):
-            # It may be disconnected before all of it is sent.
-            rude.sendall(b'{"msg_type":"' + b"x" * (2 * LONGEST_FROM_CLIENT))
-            # It was greeted, and then disconnected.
-            assert len(lines.readlines()) == 1
+    with (
+        socket.create_connection(simulator.at, timeout=60) as rude,
+        rude.makefile("rb") as lines, contextlib.suppress(ConnectionError),
+    ):
+        # It may be disconnected before all of it is sent.
+        rude.sendall(b'{"msg_type":"' + b"x" * (2 * LONGEST_FROM_CLIENT))
+        # It was greeted, and then disconnected.
+        assert len(lines.readlines()) == 1
     eventually(lambda: simulator.figures.broken == 1, "it is counted")
     eventually(lambda: simulator.clients == 0, "it is forgotten")
 

@@ -10,8 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
-from service.http import login
-from service.http import attempts, rate_limited_log
+from service.http import attempts, login, rate_limited_log
 from service.http.attempts import BURST
 from service.http.login import cookie_name
 from service.http.sessions import Sessions
