@@ -71,8 +71,8 @@ class Machine(ABC):
         """Go back to a snapshot.
 
         Raises:
-            ValueError: it is not of this emulator, or of a cartridge of another kind. One of another
-                game may be taken, for it does not say which game it is of.
+            ValueError: it is not of this emulator, or of a cartridge of another kind. One of
+                another game may be taken, for it does not say which game it is of.
         """
 
     @abstractmethod
