@@ -53,9 +53,8 @@ class VirtualLearners:
         return seconds
 
     def save(self) -> None:
-        """Write a checkpoint, if there is a learner."""
-        for learner in self._learners[:1]:
-            learner.new_checkpoint_writer().write()
+        """Write a checkpoint; there is a learner."""
+        self._learners[0].new_checkpoint_writer().write()
 
     def _look_again(self, index: int) -> None:
         computed = self._learners[index].compute()

@@ -86,14 +86,16 @@ def run(
             measured here, unless latency is injected.
         update_s: seconds of an update, or a function from its transitions to them. If None,
             measured here.
-        checkpoint_dir: where a checkpoint is written at the end. If None, none is written.
+        checkpoint_dir: where a learner writes a checkpoint at the end. If None, none is written.
         progress: called now and then with the seconds so far; True ends the run.
 
     Raises:
-        UserError: a setting has no counterpart in virtual time, or does not fit; or the network
-            answers with something that is no finite number.
+        UserError: a setting has no counterpart in virtual time, or does not fit; the network
+            answers with something that is no finite number; or the checkpoint cannot be written.
     """
     config = _settled(config, seed)
+    if checkpoint_dir is not None and not config.learning.processes:
+        raise UserError("learning.processes = 0: nobody learns, so no checkpoint can be written")
     with _one_thread():
         blueprint = probe_with_weights(config)
         past = None

@@ -223,6 +223,15 @@ def test_what_has_no_virtual_time_is_refused() -> None:
         pole(seed=2**31)
 
 
+def test_a_checkpoint_that_is_not_written_is_told(tmp_path: Path) -> None:
+    """Without a learner `rtagent simulate --save` left an empty folder, and said nothing."""
+    with pytest.raises(UserError, match=r"^learning\.processes = 0: .* no checkpoint"):
+        pole("learning.processes=0", seconds=1.0, checkpoint_dir=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"^cannot write a checkpoint into "):
+        pole("learning.processes=1", seconds=1.0, checkpoint_dir=tmp_path / "file")
+
+
 def test_a_network_that_answers_no_number_is_told_in_one_line(tmp_path: Path) -> None:
     """As one whose weights are none: `rtagent simulate --policy` ended with a traceback."""
     saved = checkpoint.load(leave_checkpoint(tmp_path, *POLE))
