@@ -22,6 +22,18 @@ class Chunks(nn.Module):
         return self.bias.expand(len(observations), -1, -1)
 
 
+class Steers(nn.Module):
+    """Answers with the torque of eight ticks: a number of the newest frame."""
+
+    def __init__(self, *spaces: object) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        torque = observations[:, -1, :1] + self.bias
+        return torque[:, None].expand(-1, 8, -1)
+
+
 def test_a_chunk_covers_the_ticks_of_the_next_inference() -> None:
     chunks = f"policy.factory={__name__}:Chunks"
     alone = pole(chunks, "inference.processes=1", "learning.processes=0", seconds=4.0)
@@ -29,6 +41,18 @@ def test_a_chunk_covers_the_ticks_of_the_next_inference() -> None:
     # An inference takes four and a half ticks.
     assert (found["source"] == Source.AGENT).all()
     assert set(found["position"].tolist()) >= {0, 1, 2, 3}
+
+
+def test_what_several_promise_for_a_tick_is_merged_as_policy_chunk_says() -> None:
+    steers = "env.id=Pendulum-v1", f"policy.factory={__name__}:Steers"
+    newest, ensemble = (
+        pole(
+            *steers, f"policy.chunk={chunk}", "inference.processes=3", "learning.processes=0",
+            seconds=1.0,
+        ).rows["action"]
+        for chunk in ("newest", "ensemble")
+    )
+    assert (newest != ensemble).any()
 
 
 def test_the_ledger_names_the_weights_that_an_action_was_computed_by(

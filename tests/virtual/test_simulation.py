@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
 from itertools import cycle, repeat
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 import torch
 
 from rtagent.config.learning import A2C_DEFAULTS
+from rtagent.config_sources import load_config
+from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.inference.standby import Standby
 from rtagent.policy.acting import ActingPolicy
@@ -17,6 +22,7 @@ from rtagent.staggering.arbiter import Source
 from rtagent.storage import checkpoint
 from rtagent.storage.demonstration_file import save_demonstration
 from rtagent.virtual import simulation
+from tests.conftest import open_descriptors
 from tests.recorded import demonstration
 from tests.trained import leave_checkpoint
 from tests.virtual.pole import POLE, RATE_HZ, pole
@@ -51,12 +57,22 @@ def test_it_acts_in_the_precision_of_its_policy(
     assert found == [acts_in]
 
 
+def test_what_is_measured_on_the_machine_decides_nothing() -> None:
+    measured = "policy.precision=auto", "learning.precision=auto", "learning.placement=auto"
+    found = simulation._settled(load_config(None, [*POLE, *measured], {}), None)
+    assert (found.policy.precision, found.learning.precision) == ("float32", "float32")
+    assert (found.learning.placement, found.learning.prefetch) == ("off", 0)
+
+
 def test_inaction_and_delay_are_those_of_the_schedule() -> None:
     quiet = "learning.processes=0"
     staggered = pole(quiet, "inference.processes=5").figures(since_s=2.0)
     assert staggered["inaction_fraction"] == 0.0
     assert set(staggered["delay_ticks"]) == {5}
     assert staggered["interaction_ms"] == pytest.approx(1e3 / RATE_HZ, rel=0.01)
+    # An inference is no shorter than is given: six and a half ticks.
+    slower = pole(quiet, "inference.processes=8", inference_s=0.13).figures(since_s=2.0)
+    assert set(slower["delay_ticks"]) == {7}
     alone = pole(quiet, "inference.processes=1", "inference.algorithm=sequential-infer-learn")
     assert alone.figures()["inaction_fraction"] == pytest.approx(1 - 1 / 4.5, abs=0.02)
     assert alone.figures()["delay_mean"] == pytest.approx(5.0, abs=0.6)
@@ -69,6 +85,16 @@ def test_slots_of_whole_ticks_do_not_begin_with_ticks() -> None:
     ).figures(since_s=1.0)
     assert found["inaction_fraction"] == 0.0
     assert set(found["delay_ticks"]) == {3}
+
+
+@pytest.mark.parametrize("fill", [0, 2])
+def test_an_action_is_re_used_as_far_ahead_as_fill_says(fill: int) -> None:
+    outliers = "latency_distribution=outliers", "latency_spread=0.02"
+    found = pole(
+        "learning.processes=0", "inference.processes=8", f"inference.fill={fill}",
+        *(f"inference.injected_{each}" for each in outliers),
+    )
+    assert (found.rows["source"] == Source.REUSED).any() == (fill > 0)
 
 
 def test_adaptive_counts_how_late_a_frame_comes_as_it_does_live(
@@ -102,10 +128,18 @@ def test_learners_take_turns_and_the_pace_is_kept() -> None:
     # As many updates as they can make: three side by side, each of 60 ms.
     free = pole("learning.processes=3", update_s=0.06)
     assert free.updates == pytest.approx(3 * 8.7 / 0.06, rel=0.05)
-    # Two are always ready before the one whose turn it is.
+
+
+@pytest.mark.parametrize(("order", "update_s"), [
+    # Two are always ready before the one whose turn it is; or nobody waits.
+    ("round-robin", 0.09), ("first-come", 0.05),
+])
+def test_learners_wait_for_their_turns_where_they_take_turns(order: str, update_s: float) -> None:
     lengths = cycle((0.09, 0.03, 0.03))
-    uneven = pole("learning.processes=3", update_s=lambda size: next(lengths))
-    assert uneven.updates == pytest.approx(3 * 8.7 / 0.09, rel=0.05)
+    uneven = pole(
+        "learning.processes=3", f"learning.order={order}", update_s=lambda size: next(lengths)
+    )
+    assert uneven.updates == pytest.approx(3 * 8.7 / update_s, rel=0.05)
 
 
 def test_a_demonstration_is_learned_before_the_first_tick(tmp_path: Path) -> None:
@@ -122,6 +156,9 @@ def test_a_demonstration_is_learned_before_the_first_tick(tmp_path: Path) -> Non
     acted = found.rows["source"] == Source.AGENT
     assert acted.any()
     assert found.rows["observed"][acted].min() >= 119
+    told = "demonstration_delay = 5 and demonstration_interval = 200$"
+    with pytest.raises(UserError, match=told):
+        pole(f"learning.demonstrations={tmp_path}", "learning.demonstration_interval=200")
 
 
 def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
@@ -216,6 +253,8 @@ def test_what_has_no_virtual_time_is_refused() -> None:
         pole("policy.pretrained=a.pt2", "learning.processes=0")
     with pytest.raises(UserError, match="seconds of an update = 0"):
         pole(update_s=0.0)
+    with pytest.raises(UserError, match="seconds of an inference = 0"):
+        pole("inference.injected_latency_ms=0", inference_s=0.0)
     for wrong in (0.0, -0.01, float("nan")):
         with pytest.raises(UserError, match=f"seconds of an update = {wrong:g}"):
             pole("learning.processes=1", update_s=lambda size, wrong=wrong: wrong)
@@ -240,6 +279,63 @@ def test_a_network_that_answers_no_number_is_told_in_one_line(tmp_path: Path) ->
     spoilt = checkpoint.save(tmp_path / "spoilt", saved)
     with pytest.raises(UserError, match=r"^the network answered \[nan nan\] to frame 0$"):
         pole("learning.processes=0", policy=spoilt, seconds=1.0)
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_what_the_one_before_had_learned(
+    tmp_path: Path,
+) -> None:
+    settings = "inference.processes=2", "learning.processes=1", "learning.publish_every=1"
+    first = pole(*settings, seconds=4.0, checkpoint_dir=tmp_path / "first")
+    (path,) = tmp_path.glob("first/checkpoint-*")
+    saved = checkpoint.load(path)
+    assert saved.counters.updates == first.updates > 50
+    assert saved.run["config"]["inference"]["processes"] == 2
+    online = [each.ravel() for name, each in saved.tensors.items() if name.startswith("online.")]
+    assert sorted(np.concatenate(online)) == sorted(first.weights)
+    second = pole(*settings, seconds=4.0, policy=path, checkpoint_dir=tmp_path / "second")
+    (path,) = tmp_path.glob("second/checkpoint-*")
+    saved = checkpoint.load(path)
+    assert saved.counters.updates == first.updates + second.updates
+    # The optimizer's moments go on, too.
+    assert saved.tensors["optimizer.steps"] == saved.counters.updates
+
+
+def test_a_run_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither memory nor its world, and torch uses as many threads as before."""
+    closed, inside = [], []
+
+    class Noting(ReportingAdapter):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    def progress(at_s: float) -> None:
+        inside.append(torch.get_num_threads())
+
+    monkeypatch.setattr(simulation, "ReportingAdapter", Noting)
+    descriptors, threads = open_descriptors(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        pole("learning.processes=1", seconds=1.5, progress=progress)
+        assert (inside, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(closed) == 1
+    gc.collect()
+    assert open_descriptors().items() <= descriptors.items()
+
+
+def test_memory_is_reserved_for_later_ticks_or_the_run_says_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*where: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def use_up(at_s: float) -> None:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+
+    with pytest.raises(UserError, match=r"^no memory for frames: No space left on device"):
+        pole("learning.processes=0", seconds=4.0, progress=use_up)
 
 
 def test_it_can_be_ended_early() -> None:
