@@ -72,15 +72,17 @@ class Arena:
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
         self.size = -(-size // PAGE) * PAGE
         self.name = name
+        self.descriptor = -1
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         try:
             self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
+            os.ftruncate(self.descriptor, self.size)
         except OSError as error:
+            self.close()
             raise UserError(
-                f"no memory for {name}: {error.strerror}; look at `ulimit -n`"
+                f"no memory for {name}: {error.strerror}; look at `ulimit -n` and `ulimit -f`"
             ) from None
         try:
-            os.ftruncate(self.descriptor, self.size)
             # If the file shrank, processes that read its end would die of SIGBUS.
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             let_children_open()

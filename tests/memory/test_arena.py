@@ -221,10 +221,16 @@ def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int
     assert open_descriptors().items() <= descriptors.items()
 
 
-def test_lack_of_descriptors_is_one_line() -> None:
-    refused = pytest.raises(UserError, match=r"^no memory for frames: Too many open files; ")
-    with limited("NOFILE", 0), refused:
-        Arena("frames", PAGE)
+@pytest.mark.parametrize(
+    ("name", "most", "told"),
+    [("NOFILE", 0, "Too many open files"), ("FSIZE", PAGE, "File too large")],
+)
+def test_a_limit_of_the_shell_is_one_line(name: str, most: int, told: str) -> None:
+    descriptors = open_descriptors()
+    refused = one_line(f"^no memory for frames: {told}", "ulimit -n", "ulimit -f")
+    with limited(name, most), refused:
+        Arena("frames", 2 * PAGE)
+    assert open_descriptors().items() <= descriptors.items()
 
 
 def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
