@@ -14,6 +14,7 @@ from rtagent.clock import NANO
 from rtagent.config_sources import parse_config
 from rtagent.inference.driver import Driver
 from rtagent.inference.frame_wait import SLICE_S
+from rtagent.memory import ordering
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.instructions import (
     Deposit,
@@ -136,6 +137,20 @@ def test_action_is_deposited(bench: Bench) -> None:
     assert sample["tick"] == 9
     assert sample["registered_ns"] / NANO == pytest.approx(found.registered_at, abs=1e-6)
     assert sample["latency_ns"] / NANO == pytest.approx(TAU_S, rel=0.01)
+
+
+def test_an_inference_is_counted_after_it_is_listed_on_every_processor(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads the count first and then the list finds each inference that is counted."""
+    record, fences = bench.record, []
+    monkeypatch.setattr(
+        ordering, "fence",
+        lambda: fences.append((record.registrations.count, record.inferences)),
+    )
+    bench.show(0)
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert (1, 0) in fences
 
 
 @pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), WaitFrame(9)])
