@@ -107,8 +107,8 @@ class PolicyStates:
             if (found := self._ring(each).newest_before(frame, start)) is not None
         ]
         # Each process has one candidate at most; the newest one that is whole is taken.
-        for behind, ring, number, by in sorted(candidates, key=lambda each: -each[0]):
-            left = ring.left(number)
+        for behind, number, by in sorted(candidates, key=lambda each: -each[0]):
+            left = self._ring(by).left(number)
             if left is not None:
                 return Beginning(frame - behind, left, by)
         return Beginning(0, np.zeros(self._size, np.float32))
@@ -140,13 +140,13 @@ class _Ring(StampedRing):
         entry["began"], entry["left"] = beginning.state, left
         self._publish(number)
 
-    def newest_before(self, frame: int, start: int) -> tuple[int, _Ring, int] | None:
-        """The entry on the newest frame start <= g < frame: g, this ring, and its number."""
+    def newest_before(self, frame: int, start: int) -> tuple[int, int] | None:
+        """The entry on the newest frame start <= g < frame: g, and its number."""
         newest = self.newest
         for number in range(newest, max(-1, newest - ENTRIES), -1):
             found = int(self._entries["frame"][number % ENTRIES])
             if start <= found < frame and self.holds(number):
-                return found, self, number
+                return found, number
             if found < start:
                 return None
         return None
