@@ -43,9 +43,7 @@ class VirtualDriver(Driver):
             self._compute(frame)
         elif self._carried is not None:
             self._carried.begin(frame)
-        drawn_s = draw(self._context.desired.inference, self._rng)
-        self._latency = max(self._inference_s, drawn_s)
-        return self._latency
+        return max(self._inference_s, draw(self._context.desired.inference, self._rng))
 
     def register(self, instruction: Deposit) -> None:
         """Register the action."""
@@ -54,10 +52,8 @@ class VirtualDriver(Driver):
         self._register(instruction)
 
     def _compute(self, frame: int) -> None:
-        latency = self._latency
         self._published.take_over()
         self._infer(frame)
-        self._latency = latency
 
     def _pad(self, start: Any) -> None:
         """Do not wait: `begin` says how long the inference takes."""
