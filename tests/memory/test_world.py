@@ -18,7 +18,7 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
-from rtagent.memory.arena import Arena
+from rtagent.memory.arena import PAGE, Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.double_buffer import TooLong
 from rtagent.memory.ledger import checksum
@@ -136,7 +136,7 @@ def test_shrinking_gives_memory_back() -> None:
             calls += 1
         assert calls == -(-3000 * memory.bytes_per_tick // (4 * MIB))
         kept = (1000 + LEAST_RESERVE_TICKS) * memory.bytes_per_tick
-        assert kept <= ring_pages(memory) < kept + 12 * 4096
+        assert kept <= ring_pages(memory) < kept + 12 * PAGE
         assert world.frames.oldest == world.ledger.oldest == 3100
         assert world.frames.frame(3099) is None
         for number in range(3100, 4100):
@@ -206,7 +206,7 @@ def test_lack_of_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -
     reserve = Arena.reserve
 
     def refuse(arena: Arena, start: int, stop: int) -> None:
-        if arena.name == "ledger" and stop > 4096:
+        if arena.name == "ledger" and stop > PAGE:
             raise UserError("no memory for ledger")
         reserve(arena, start, stop)
 
