@@ -5,8 +5,9 @@ reads a frame, runs the policy and writes its own action slots, which nobody els
 staggering state is touched only inside the algorithm, under the claim lock. New weights are
 prepared while it waits and adopted between two inferences (`weights.py`). Inference time is
 everything that is done for one action once its frame is there. A pause of the whole daemon is no
-part of it: an algorithm that goes by the longest time would never forget it. Every wait is cut into
-slices, so that the process beats and notices an order within `SLICE_S`, whatever it waits for.
+part of it: an algorithm that goes by the longest time would never forget it. Every wait but
+that for the claim lock is cut into slices, so that the process beats and notices an order within
+`SLICE_S`.
 
 A policy may answer with a chunk: the actions of the promised tick and of those after it. The first
 action goes into its slot before the others, since it is needed first.

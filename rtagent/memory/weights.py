@@ -1,7 +1,7 @@
 """The weights that learners publish; inference processes take them over between two inferences.
 
-An `ArrayDoubleBuffer` of three copies, so that a reader fails only if it is lapped twice during its
-copy. One process publishes at a time: the one whose turn it is.
+An `ArrayDoubleBuffer` of three copies, so that a reader fails only if three publications begin
+during its copy. One process publishes at a time: the one whose turn it is.
 """
 
 from __future__ import annotations

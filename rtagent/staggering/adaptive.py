@@ -3,7 +3,7 @@
 Instead of spacing processes in time, each free process claims the next frame that needs an action
 and promises the action for D ticks later. No process sleeps to keep a distance, so a slow inference
 delays only its own action. D is fixed when the ticket is claimed, so actions claimed in order are
-due in order.
+due in order, unless D has become smaller in between.
 
 The action of a tick is chosen when the tick begins, and its frame is there only after the step. So
 D covers the step, too: without it, actions would come about when those of their ticks are chosen.

@@ -14,9 +14,9 @@ A holder can be killed anywhere, so whatever it leaves must be recognisable:
 * Each block is written in one copy and carries its CRC32. In place of a torn plan `load` returns a
   fresh one (no samples, no anchor), from which every algorithm starts as it does after `reset`.
   A torn membership block is ignored in favour of the last good one that this process has read.
-* A sample enters its array before the plan that counts it is stored. A kill between the two leaves
-  the array's sum different from the plan's, and the window is forgotten. The comparison is exact
-  because inference times are whole nanoseconds.
+* A sample enters its array before the plan that counts it is stored. After a kill between the two
+  it does not count; where it has replaced an older one, the array's sum is not the plan's, and the
+  window is forgotten. The comparison is exact because inference times are whole nanoseconds.
 * Every index is taken modulo its array's length, and no loop runs over a number found here.
 
 The membership may be read without the lock: a torn read is recognised, whatever the order in which

@@ -2,10 +2,11 @@
 
 Why its results are those of a live run. World memory, ticks, arbiter, drivers, staggering, replay
 and updates are those of the live processes; only the clock is another one. An inference or an
-update is computed when it begins, in no time, and takes effect when it would be over. The time of
-an inference is given, or drawn from the injected latency; that of an update is given. A time that
-is not given is measured once. All randomness comes from the seed: with given times, two runs are
-the same to the bit.
+update is computed when it begins, in no time, and takes effect when it would be over; an inference
+that is given pending actions is computed when it ends (`acting.py`). The time of an inference is
+given, or drawn from the injected latency where that is longer; that of an update is given. A time
+that is not given is measured once. All randomness comes from the seed: with given times, two runs
+are the same to the bit.
 """
 
 from __future__ import annotations
