@@ -120,7 +120,7 @@ class HorizonKeeper:
         if samples:
             self._collected += samples
             recent = now_ns - self._advanced_ns < PERIOD_NS
-            if recent and not self._may_be_over(now_ns, desired):
+            if recent and not self._may_be_over(now_ns):
                 return None
             samples, self._collected, self._advanced_ns = self._collected, 0, now_ns
         horizon = self._begin_change()
@@ -148,14 +148,13 @@ class HorizonKeeper:
 
     # ---- the parts of `advance`
 
-    def _may_be_over(self, now_ns: int, desired: DesiredState) -> bool:
+    def _may_be_over(self, now_ns: int) -> bool:
         """Whether the horizon ends with the updates that are not counted yet."""
-        horizon, r3 = self._read(), desired.r3
-        if r3.deadline_s is None or r3.data_budget is None:
-            return False
+        horizon = self._read()
         elapsed_ns = horizon.elapsed_ns + now_ns - horizon.seen_ns
         used = horizon.consumed + self._collected
-        return used >= r3.data_budget or elapsed_ns >= r3.deadline_s * NANO
+        over = used >= horizon.data_budget or elapsed_ns >= horizon.deadline_s * NANO
+        return horizon.mode > 0 and over
 
     def _take_settings(
         self, horizon: Horizon, desired: DesiredState, environment: EnvironmentRecord

@@ -45,6 +45,18 @@ def test_updates_in_quick_succession_are_accounted_for_together_and_completely(
     assert life.record.number - writes == 10
 
 
+def test_where_mode_is_off_updates_are_counted_together_after_the_deadline_too() -> None:
+    """The horizon does not end, so each of them would be counted by itself for ever."""
+    life = Life("off")
+    for _ in range(2):
+        life.quick_update(20.0, samples=20_000)
+    writes = life.record.number
+    for _ in range(100):
+        life.quick_update(PERIOD_NS / NANO / 10, samples=10)
+    assert life.horizon.consumed == 41_000
+    assert life.record.number - writes == 10
+
+
 @pytest.mark.parametrize(
     ("deadline_s", "budget", "outcome", "count"),
     [(0.005, 64, "met", 200), (0.02, 128, "met", 100), (0.005, 640, "missed", 80)],
