@@ -100,8 +100,6 @@ class CheckpointWriter:
             published = update.weights.info()
             if published is None or published.updates < update.progress.updates:
                 update.publish()
-            elif published.updates == update.progress.updates:
-                update.store()
             snapshot = states.take(update.state)
         progress, version = snapshot.progress, note_version(context)
         context.beat()
