@@ -79,6 +79,17 @@ def test_together_or_apart_the_batch_is_the_same(buffer: BatchBuffer, shift: int
     assert batch.weights.tolist() == [1.0] * 4
 
 
+def test_a_batch_whose_shifts_differ_comes_after_one_whose_shifts_do_not(
+    replay: Replay, buffer: BatchBuffer
+) -> None:
+    replay.index._rows["shift"][150] = 3
+    for serials, shifts in (([50, 100], [1, 1]), ([50, 150], [1, 3]), ([60, 100], [1, 1])):
+        assert not len(buffer.copy(buffer.choose(np.array(serials))))
+        batch = buffer.batch(None)
+        newest = batch.next_observations[:, -1, 0, 0].tolist()
+        assert newest == ((batch.frames + shifts) % 256).tolist()
+
+
 def test_weights_are_those_of_this_batch(buffer: BatchBuffer) -> None:
     for weights in ([1.0, 0.5], [0.25, 1.0]):
         buffer.choose(np.array([5, 6]))
@@ -96,3 +107,7 @@ def test_lost_transitions_are_returned(replay: Replay, buffer: BatchBuffer, shif
     # The successor's newest frame: of that one alone.
     replay._ring.stamps[int(frames[2]) + 1] = -1
     assert buffer.copy(shift).tolist() == [1, 2]
+    # A terminal successor has no value, so its frames do not matter; those of its state do.
+    replay.index._rows["terminal"][[100, 150]] = True
+    buffer.choose(serials)
+    assert buffer.copy(shift).tolist() == [1]

@@ -267,6 +267,18 @@ def test_samples_torn_during_the_copy_are_drawn_again(
     check(batch, n_step)
 
 
+def test_the_frame_of_a_terminal_state_may_be_lost(world: World) -> None:
+    """As that of an environment that was killed between row and frame."""
+    world.play(0, 26)
+    # Without frame 10, too, so that batches are mended.
+    world.frames.stamps[[10, 24]] = -1
+    replay = world.replay(n_step=1)
+    replay.refresh()
+    batch = sampled(replay, 256)
+    assert sorted(set(batch.frames.tolist())) == [*range(9), *range(14, 24)]
+    assert batch.terminals.tolist() == (batch.frames == 23).tolist()
+
+
 def test_there_is_no_batch_if_the_ring_keeps_losing_its_frames(
     world: World, during_copies: Any
 ) -> None:
@@ -298,6 +310,29 @@ def test_a_torn_row_does_not_end_the_catching_up(
     monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", 70)
     replay.catch_up()
     assert replay.index.span == whole.index.span
+
+
+def test_rows_for_which_there_was_no_memory_are_not_taken_in_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.play(0, 60)
+    replay = world.replay()
+    feed = replay.index.feed
+
+    def fail(rows: Any) -> None:
+        feed(rows[:20])
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay.index, "feed", fail)
+        with pytest.raises(MemoryError):
+            replay.refresh()
+    assert replay.refresh() == 0
+    world.play(60, 90)
+    replay.refresh()
+    frames = replay.index.frames(*replay.index.span)
+    assert (np.diff(frames) > 0).all()
+    assert set(frames.tolist()) <= {*range(20), *range(60, 90)}
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

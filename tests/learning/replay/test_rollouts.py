@@ -122,6 +122,27 @@ def test_after_a_pause_rows_are_taken_in_by_pieces(
     assert found.batch.frames.tolist() == [13, 14, 15, 16, 17]
 
 
+def test_rows_for_which_there_was_no_memory_are_not_taken_in_again(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings.play(20)
+    index = rings.rollouts._index
+    feed = index.feed
+
+    def fail(rows: Any) -> None:
+        feed(rows[:10])
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "feed", fail)
+        with pytest.raises(MemoryError):
+            rings.rollouts.refresh()
+    rings.play(10)
+    found = rings.rollout(12)
+    assert found.batch.frames.tolist() == [5, 6, 7, 8, *range(20, 28)]
+    assert found.continues.tolist() == [True, True, True, False, *[True] * 7, False]
+
+
 def test_a_new_reader_begins_with_new_decisions(rings: Rings) -> None:
     rings.play(12)
     rings.rollouts = rings.opened()
