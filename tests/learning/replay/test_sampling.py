@@ -114,6 +114,8 @@ def test_weights_are_those_of_the_paper(beta: float, world: World) -> None:
     wanted = [(40 * probability[frame]) ** -beta for frame in batch.frames]
     np.testing.assert_allclose(batch.weights, np.array(wanted) / max(wanted), rtol=1e-5)
     assert batch.weights.dtype == torch.float32
+    largest = replay.largest_weight(replay.drawn_priorities, beta)
+    assert largest == pytest.approx(max(wanted))
 
 
 def test_each_stratum_gives_one_transition(world: World) -> None:
@@ -130,6 +132,19 @@ def test_learners_share_errors_but_not_their_position(world: World) -> None:
     assert set(sampled(one, 64).frames.tolist()) == {0}
     one.catch_up()
     assert set(sampled(one, 64).frames.tolist()) == {0, 40, 41}
+
+
+def test_what_could_not_be_noted_because_of_the_lock_is_noted_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = world.learner(42)
+    world.play(42, 44)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.priorities, "advance", lambda frames, oldest: False)
+        replay.catch_up()
+    assert not {40, 41} & set(sampled(replay, 256).frames.tolist())
+    replay.catch_up()
+    assert {40, 41} <= set(sampled(replay, 256).frames.tolist())
 
 
 def test_a_draw_that_cannot_be_completed_is_none(
@@ -160,9 +175,13 @@ def test_lost_transitions_are_not_drawn(world: World) -> None:
 
 def test_a_transition_without_its_frame_is_given_up(world: World) -> None:
     replay = world.learner(42)
-    replay.update_priorities(as_batch(replay, np.array([20])), torch.tensor([1e9]))
+    # It is about half of what is drawn.
+    replay.update_priorities(as_batch(replay, np.array([20])), torch.tensor([200.0]))
     world.rings[0].stamps[20] = -1
-    assert not {19, 20} & set(sampled(replay, 16).frames.tolist())
+    batch = sampled(replay, 16)
+    assert not {19, 20} & set(batch.frames.tolist())
+    # The weights are those of the transitions drawn in its place.
+    assert batch.weights.tolist() == [1.0] * 16
     assert 20 not in drawn_from(world, np.zeros(1000))
 
 
