@@ -137,12 +137,42 @@ def test_the_held_batch_keeps_its_buffer(replay: StubReplay, start: Any) -> None
         assert len(set(map(id, replay.in_use[-3:]))) == 3
 
 
+def test_a_buffer_is_given_back_once(replay: StubReplay, start: Any) -> None:
+    prefetcher = start(replay, 1)
+    assert prefetcher.take(4, LIMIT_S) is not None
+    assert eventually(lambda: len(replay.sampled) == 2)
+    replay.empty = True
+    assert prefetcher.take(4, LIMIT_S) is not None
+    assert [prefetcher.take(4, 0.0) for _ in range(3)] == [None] * 3
+    replay.empty = False
+    assert prefetcher.take(4, LIMIT_S) is not None
+    assert eventually(lambda: prefetcher._ready)
+    assert prefetcher._ready[0][1] is not prefetcher._held
+
+
 def test_another_size_is_made_anew(replay: StubReplay, start: Any) -> None:
     prefetcher = start(replay, 2)
     for count in (4, 4, 6, 6, 4, 9):
         batch = prefetcher.take(count, LIMIT_S)
         assert len(batch.actions) == count
     assert eventually(lambda: replay.sampled[-1][0] == 9)
+
+
+def test_a_batch_whose_size_is_not_wanted_any_more_when_it_is_made_is_dropped(
+    replay: StubReplay, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefetcher, sample = start(replay, 1), replay.sample
+
+    def slowly(count: int, *given: Any) -> Batch | None:
+        if count == 4:
+            assert eventually(lambda: prefetcher._wanted == 6, LIMIT_S)
+        return sample(count, *given)
+
+    monkeypatch.setattr(replay, "sample", slowly)
+    assert prefetcher.take(4, 0.0) is None
+    assert eventually(lambda: len(prefetcher._free) == 1, LIMIT_S)
+    assert len(prefetcher.take(6, LIMIT_S).actions) == 6
+    assert [count for count, _ in replay.sampled[:2]] == [4, 6]
 
 
 def test_beta_is_that_of_the_last_call(replay: StubReplay, start: Any) -> None:
