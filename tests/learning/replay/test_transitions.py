@@ -283,6 +283,14 @@ def test_returns_that_are_not_finite_are_left_out() -> None:
     assert [each[0] for each in transitions(rows, 3)] == [0, 1, 5, 6, 7]
 
 
+def test_a_return_too_large_for_float32_is_left_out() -> None:
+    """Of finite rewards, each of which is a float32."""
+    rows = ledger(
+        *[(tick, tick - 1, 3e38 if tick in (5, 6) else 1.0, 0, 0) for tick in range(12)]
+    )
+    assert [each[0] for each in transitions(rows, 2)] == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
 def test_forgetting_is_by_frame() -> None:
     index = DecisionIndex(100, DTYPE["action"], 0.5, 1)
     index.feed(ledger(*[(tick, tick - 1, 1, 0, 0) for tick in range(50)]))
