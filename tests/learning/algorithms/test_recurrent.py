@@ -23,7 +23,7 @@ from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
 from rtagent.learning.replay.sequences import SequenceBatch, SequenceReplay, SequenceShape, blank
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
-from rtagent.memory.policy_states import Beginning
+from rtagent.memory.policy_states import UNKNOWN_LAG, Beginning
 from rtagent.policy.networks import build, head_of
 from rtagent.policy.recurrent import state_size_of
 from rtagent.staggering.arbiter import Source
@@ -247,27 +247,34 @@ def test_only_the_steps_that_are_learned_from_have_a_gradient() -> None:
     assert (gradients[:, batch.end :] == 0).all()
 
 
-def test_a_sequence_whose_state_is_lost_counts_nothing() -> None:
+@pytest.mark.parametrize("lost", ["frame", "lag", "state"])
+def test_a_sequence_of_which_something_is_lost_counts_nothing(lost: str) -> None:
     acted = Acted(LEARNING)
-    replay = acted.replay(LEARNING)
-    # Torn after its transition was noted.
-    acted.ledger._rows["state"][48 + DELAY] += 1.0
+    replay, whole = acted.replay(LEARNING), sampled(acted, count=200)
+    frames = np.array(frames_of(acted, whole)).reshape(whole.parents.shape)
+    hit = (frames == 48).any(axis=1)
+    if lost == "frame":
+        acted.frames.stamps[48] = -1
+    elif lost == "lag":
+        replay.index._rows["state_lag"][replay.index.find(np.array([48]))[0]] = UNKNOWN_LAG
+    else:
+        # Torn after its transition was noted. Its row is asked for only where the decision three
+        # ticks before it is not in the sequence.
+        acted.ledger._rows["state"][48 + DELAY] += 1.0
+        hit &= (frames != 48 - LAG).all(axis=1)
     batch: Any = replay.sample(200, np.random.default_rng(1))
-    frames = np.array(frames_of(acted, batch)).reshape(batch.parents.shape)
-    hit = 0
-    for number, place in enumerate(batch.learned.tolist()):
-        row = frames[place // batch.parents.shape[1]]
-        # Its row is asked for only where the decision three ticks before it is not in the sequence.
-        if 48 in row and 48 - LAG not in row:
-            assert batch.weights[number] == 0.0
-            hit += 1
-    assert 0 < hit < (batch.weights == 0.0).sum() < 200
+    kept = torch.from_numpy(~hit)[whole.learned // frames.shape[1]]
+    assert torch.equal(batch.weights, whole.weights * kept)
+    assert 0 < whole.weights[~kept].sum() < whole.weights.sum()
 
 
-def test_there_is_nothing_to_draw_before_a_sequence_is_whole() -> None:
+@pytest.mark.parametrize("missing", [0, 1])
+def test_there_is_something_to_draw_as_soon_as_a_sequence_is_whole(missing: int) -> None:
     acted = Acted(LEARNING)
-    long = LEARNING.model_copy(update={"burn_in": 200})
-    assert acted.replay(long).sample(4, np.random.default_rng(0)) is None
+    burn_in = len(acted.replay(LEARNING)) - LEARNING.sequence - LEARNING.n_step + missing
+    learning = LEARNING.model_copy(update={"burn_in": burn_in})
+    batch = acted.replay(learning).sample(4, np.random.default_rng(0))
+    assert (batch is None) == bool(missing)
 
 
 @pytest.mark.parametrize("count", [1, 6, 7, 24])
