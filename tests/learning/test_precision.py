@@ -23,7 +23,7 @@ from rtagent.learning.precision import (
     is_usable,
 )
 from rtagent.learning.replay.batch import Batch
-from rtagent.learning.shared_update import SharedUpdate, loss_scale_of
+from rtagent.learning.shared_update import Gradient, SharedUpdate, loss_scale_of
 from rtagent.memory.learner_state import Progress
 from rtagent.policy.actor_critic import build_learned
 
@@ -217,6 +217,17 @@ def test_of_two_learners_that_overflow_together_one_halves_the_scale() -> None:
     assert first.overflowed
     assert one.lower_scale(first) == one.lower_scale(second) == LossScale(15)
     assert loss_scale_of(one.state.progress) == LossScale(15)
+
+
+@pytest.mark.parametrize(("above", "overflowed"), [(0, False), (1, True)])
+def test_a_gradient_that_is_not_finite_at_the_smallest_scale_is_no_overflow(
+    above: int, overflowed: bool
+) -> None:
+    """No smaller scale would make it finite, so it is reported as skipped."""
+    gradient = Gradient(
+        1.0, float("inf"), torch.zeros(B), 0, B, scale=LossScale(LEAST_EXPONENT + above)
+    )
+    assert gradient.overflowed is overflowed
 
 
 @pytest.mark.parametrize("precision", LEARNING_PRECISIONS)

@@ -164,6 +164,19 @@ def test_averages_of_a_normalisation_travel_with_the_weights() -> None:
     assert mine.running_mean.abs().sum() > 0
 
 
+def test_a_normalisation_that_is_frozen_stays_frozen() -> None:
+    def frozen() -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Linear(3, 16), torch.nn.BatchNorm1d(16).eval(), torch.nn.Linear(16, 4)
+        )
+
+    (update,) = make(1, frozen)
+    for step in range(3):
+        turn(update, step)
+    update.refresh()
+    assert not update.algorithm.network[1].running_mean.any()  # type: ignore[index]
+
+
 def test_an_embedding_learns_the_same_with_sparse_gradients() -> None:
     class Looked(torch.nn.Module):
         def __init__(self, *, sparse: bool) -> None:

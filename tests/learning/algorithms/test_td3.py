@@ -25,6 +25,15 @@ def test_without_its_turn_the_actor_has_no_gradient() -> None:
     torch.testing.assert_close(gradient(made.network.critics), with_actor)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_whole_gradient_has_the_actor_s_part_out_of_turn(whole: bool) -> None:
+    """The memory of an update is measured by it."""
+    (update,) = in_turn(1, "td3")
+    update.refresh()
+    assert update.compute(batch(), 0, whole=whole).acting is whole
+    assert bool(update.gradient[update._acting].any()) is whole
+
+
 def test_target_actions_are_smoothed_by_the_generator_s_noise() -> None:
     found = []
     for seed in (1, 1, 2):
