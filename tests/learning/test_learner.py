@@ -164,6 +164,26 @@ def test_the_correction_for_priorities_grows_to_the_full_one(
     assert found == pytest.approx([0.4, 0.55, 0.7, 1.0, 1.0, 1.0])
 
 
+@pytest.mark.parametrize("publish_every", [6, 1000])
+def test_what_was_learned_from_a_rollout_is_published_once(
+    publish_every: int, start: Start
+) -> None:
+    """Two batches, three times."""
+    run = start(
+        ticks=60, algorithm="ppo", rollout=16, batch_size=8, epochs=3, publish_every=publish_every
+    )
+    published = set()
+
+    def on_beat(count: int) -> None:
+        assert count < 20_000, "the loop does not get there"
+        run.play(20)
+        published.add(run.world.weights.info())
+        run.stopping = run.updates >= 12
+
+    run.learn(on_beat=on_beat)
+    assert published - {None} == {WeightsInfo(1, 0), WeightsInfo(2, 6), WeightsInfo(3, 12)}
+
+
 @pytest.mark.parametrize("learners", [1, 2, 3])
 def test_a_gradient_may_be_stale_by_two_rounds(learners: int, start: Start) -> None:
     """With n learners, 2n updates may have been missed, and not one more."""
