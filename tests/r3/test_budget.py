@@ -25,9 +25,6 @@ class Memory:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
-    def pages(self) -> dict[str, int]:
-        return {}
-
     def ticks_in(self, size: int) -> int:
         ticks = size // TICK_BYTES
         return self.capacity if ticks >= self.capacity else ticks - max(10, ticks // 16)
