@@ -20,6 +20,8 @@ from tests.conftest import eventually
 pytestmark = pytest.mark.process
 
 CARTPOLE = ("env.id=CartPole-v1", "replay.capacity=20000", "learning.updates_per_tick=1")
+LARGE_PICTURES = ("env.id=CarRacing-v3", "env.image_size=96", "env.grayscale=false")
+"""Those of the longest replay are 1.3 TB."""
 
 
 def rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +55,7 @@ def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     [
         (["--set", "env.id=Nowhere-v7"], "Nowhere-v7"),
         (["--host", "0.0.0.0"], "--insecure"),
-        (["--set", "replay.capacity=50000000"], "too little memory"),
+        (options(*LARGE_PICTURES, "replay.capacity=50000000"), "too little memory"),
     ],
 )
 def test_bad_input_ends_in_one_line(
