@@ -18,10 +18,9 @@ from rtagent.cluster.message import MessageError
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import Device
-from rtagent.learning.precision import LEAST_EXPONENT, MOST_EXPONENT
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import Gradient, SharedUpdate
-from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
+from rtagent.learning.state import Snapshot, defect_of, from_checkpoint, put, take, to_arrays
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.learner_state import Arrays, Progress
@@ -190,13 +189,9 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
     flat = [arrays[name].astype(np.float32) for name in ARRAYS]
     state, target = Arrays(*flat[:-1]), flat[-1]
     progress = Progress(*arrays["progress"].astype(np.int64).tolist())
-    counts = (
-        progress.updates, progress.steps, progress.samples, progress.actor_steps,
-        progress.actor_skipped,
-    )
     # A network may have a constant that is infinite, such as a mask.
-    if any(np.isnan(each).any() for each in flat) or min(state.square.min(), *counts) < 0:
-        raise MessageError("no state to learn on: it has NaN, or counts or squares below 0")
-    if not LEAST_EXPONENT <= progress.scale_exponent <= MOST_EXPONENT:
-        raise MessageError(f"no state to learn on: a loss scale of 2**{progress.scale_exponent}")
+    if any(np.isnan(each).any() for each in flat) or state.square.min() < 0:
+        raise MessageError("no state to learn on: it has NaN, or squares below 0")
+    if defect := defect_of(progress):
+        raise MessageError(f"no state to learn on: it has {defect}")
     return Snapshot(state, target, progress)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
+from rtagent.learning.precision import LEAST_EXPONENT, MOST_EXPONENT
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.learner_state import Arrays, LearnerState, Progress
@@ -113,7 +114,8 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
         tensors: names and shapes, in flat order.
 
     Raises:
-        CheckpointError: a tensor is missing or has another shape.
+        CheckpointError: a tensor is missing or has another shape, or a counter has a value that no
+            learner writes.
     """
     steps, actor_steps, actor_skipped = (
         int(_tensor(checkpoint, name, ())) if name in checkpoint.tensors else 0
@@ -126,11 +128,27 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     if "optimizer.loss_scale" in checkpoint.tensors:
         exponent, stable = map(int, _tensor(checkpoint, "optimizer.loss_scale", (2,)))
         progress = replace(progress, scale_exponent=exponent, scale_stable=stable)
+    if defect := defect_of(progress):
+        raise CheckpointError(
+            f"nothing can be learned on the checkpoint: it has {defect}; a run begins without it "
+            "with --set run.resume=false"
+        )
     *arrays, target = np.empty((4, sum(spec.elements for spec in tensors)), np.float32)
     snapshot = Snapshot(Arrays(*arrays), target, progress)
     for name, spec, values in snapshot.parts(tensors):
         values[:] = _tensor(checkpoint, name, spec.shape).ravel()
     return snapshot
+
+
+def defect_of(progress: Progress) -> str | None:
+    """What of a progress no learner writes, such as counts by which Adam would divide by 0."""
+    if min(astuple(replace(progress, scale_exponent=0))) < 0 or (
+        progress.actor_skipped > progress.steps
+    ):
+        return "counts below 0, or more steps left out than made"
+    if not LEAST_EXPONENT <= progress.scale_exponent <= MOST_EXPONENT:
+        return f"a loss scale of 2**{progress.scale_exponent}"
+    return None
 
 
 def restore_network(network: nn.Module, checkpoint: Checkpoint) -> None:

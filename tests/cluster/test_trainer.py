@@ -122,6 +122,7 @@ def test_a_learner_that_goes_on_does_not_draw_its_noise_again(
 @pytest.mark.parametrize("change", [
     {"weights": np.array([1.0, np.nan])}, {"square": np.array([0.0, -1.0])},
     {"target": np.zeros(1)}, {"progress": np.array(astuple(Progress(steps=-1)))},
+    {"progress": np.array(astuple(Progress(steps=2, actor_skipped=3)))},
     {"progress": np.array(astuple(Progress(scale_exponent=99)))},
 ])
 def test_a_state_that_nothing_can_be_learned_on_is_refused(change: dict[str, Any]) -> None:

@@ -155,6 +155,20 @@ def test_a_checkpoint_of_another_network_is_refused(start: Start) -> None:
         other.learn(0)
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("optimizer.steps", -1), ("optimizer.actor_skipped", 1), ("optimizer.loss_scale", [99, 0]),
+])
+def test_a_checkpoint_with_counts_that_no_learner_writes_is_refused(
+    start: Start, tmp_path: Path, name: str, value: Any
+) -> None:
+    """With -1 steps Adam divided by 0 in the first update."""
+    saved = checkpoints.load(start(ticks=0).learn(0).newest)
+    forged = replace(saved, tensors={**saved.tensors, name: np.array(value, np.int64)})
+    path = checkpoints.save(tmp_path / "forged", forged)
+    with pytest.raises(checkpoints.CheckpointError, match="nothing can be learned on the checkp"):
+        start(ticks=0, folder="next", resume=path).learn(0)
+
+
 def test_where_nobody_learns_the_first_weights_are_published(start: Start) -> None:
     run = start()
     publish_initial(run.world, run.config, None)
