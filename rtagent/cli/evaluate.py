@@ -90,7 +90,10 @@ def run(args: argparse.Namespace) -> int:
             "pending, and this policy has never seen that; evaluate it with --live"
         )
     columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as progress:
+    with (
+        catch_stop_signals(second_interrupts=True) as stop, own_stdout(),
+        progress_bar(*columns) as progress,
+    ):
         on_episode = partial(progress.advance, progress.add_task("", total=args.episodes))
         if args.live:
             episodes, live = play_live(config, saved, args.episodes, stop, on_episode)

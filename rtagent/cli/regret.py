@@ -114,7 +114,10 @@ def _measure(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         regret.check_cloning(adapter, config.env.id)
-        with catch_stop_signals() as stop, progress_bar(*columns) as progress:
+        with (
+            catch_stop_signals(second_interrupts=True) as stop,
+            progress_bar(*columns) as progress,
+        ):
             rows = play_live(config, saved, args.episodes, args.seconds, stop, progress)
             measurement = Measurement(adapter, config, rows, args.episodes, stop, progress)
             measurement.play(values, reference)

@@ -85,7 +85,10 @@ def run(args: argparse.Namespace) -> int:
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
                TimeRemainingColumn())
-    with catch_stop_signals() as stop, own_stdout(), progress_bar(*columns) as bar:
+    with (
+        catch_stop_signals(second_interrupts=True) as stop, own_stdout(),
+        progress_bar(*columns) as bar,
+    ):
         task = bar.add_task("", total=args.seconds)
 
         def progress(at_s: float) -> bool:

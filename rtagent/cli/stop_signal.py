@@ -24,11 +24,18 @@ def stop_signals() -> list[signal.Signals]:
 
 
 @contextmanager
-def catch_stop_signals() -> Iterator[StopSignal]:
-    """Inside, such a signal is noted and does nothing else."""
+def catch_stop_signals(*, second_interrupts: bool = False) -> Iterator[StopSignal]:
+    """Inside, such a signal is noted and does nothing else.
+
+    Args:
+        second_interrupts: Ctrl-C after another signal raises KeyboardInterrupt. For where an
+            environment runs in this process: a call of it may never come back.
+    """
     stop = StopSignal()
 
-    def note(*_: object) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
+        if second_interrupts and stop.received and number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
         stop.received = True
 
     with handled_by(note):
