@@ -142,9 +142,8 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
 
 def defect_of(progress: Progress) -> str | None:
     """What of a progress no learner writes, such as counts by which Adam would divide by 0."""
-    if min(astuple(replace(progress, scale_exponent=0))) < 0 or (
-        progress.actor_skipped > progress.steps
-    ):
+    counts = replace(progress, scale_exponent=0)
+    if min(astuple(counts)) < 0 or counts.actor_skipped > counts.steps:
         return "counts below 0, or more steps left out than made"
     if not LEAST_EXPONENT <= progress.scale_exponent <= MOST_EXPONENT:
         return f"a loss scale of 2**{progress.scale_exponent}"

@@ -103,9 +103,10 @@ def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
     assert abs(first - second) <= 2 + 2 * (stats["turns_expired"] - before["turns_expired"])
     assert stats["updates"] == pytest.approx(sum(now), abs=40)
     assert stats["staleness"]["max"] <= 1 + stats["turns_expired"]
-    # On one core the other may apply its gradient before new weights are read: half is stale then.
-    assert 0.25 < stale / (first + second) <= 1.0
-    assert 0.0 < stats["staleness"]["mean"] <= 1.0
+    assert 0.5 < stale / (first + second) <= 1.0
+    # Of the whole run.
+    mean = staleness(pair) / sum(applied(pair))
+    assert stats["staleness"]["mean"] == pytest.approx(mean, rel=0.2)
     assert stats["samples_consumed"] == pytest.approx(32 * stats["updates"], rel=0.2)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,32 +41,22 @@ def test_its_table_can_be_written_into_a_file(
     assert told[5] == "learning  differ   inaction 0.0000  delays 0.0000  updates 0.1667  MISSED"
 
 
-class StandIn:
+@contextmanager
+def stand_in(config: rtagent.Config) -> Iterator[Any]:
     """A run of eight ticks, one a second, in which nobody learns."""
-
-    def __init__(self, config: rtagent.Config) -> None:
-        ledger = private_rings(make_blueprint(), 64)[1]
-        for tick in range(8):
-            write_row(ledger, tick, time_ns=tick * 1_000_000_000)
-        learner = SimpleNamespace(updates=0, update_ns=0)
-        environment = SimpleNamespace(first_due_ns=7_000_000_000)
-        self.world = SimpleNamespace(
-            ledger=ledger, metrics=SimpleNamespace(learners=[learner], environment=environment)
-        )
-
-    def __enter__(self) -> StandIn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def wait_ready(self, timeout: float) -> None:
-        pass
+    ledger = private_rings(make_blueprint(), 64)[1]
+    for tick in range(8):
+        write_row(ledger, tick, time_ns=tick * 1_000_000_000)
+    learner = SimpleNamespace(updates=0, update_ns=0)
+    environment = SimpleNamespace(first_due_ns=7_000_000_000)
+    metrics = SimpleNamespace(learners=[learner], environment=environment)
+    world = SimpleNamespace(ledger=ledger, metrics=metrics)
+    yield SimpleNamespace(world=world, wait_ready=lambda timeout: None)
 
 
 def test_a_run_that_only_plays_has_no_time_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy warned of the mean of nothing."""
-    monkeypatch.setattr(rtagent, "Runtime", StandIn)
+    monkeypatch.setattr(rtagent, "Runtime", stand_in)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = on_the_wall_clock(rtagent.Config(), 0.0)
@@ -83,6 +75,6 @@ def test_it_is_as_long_on_the_wall_clock_as_in_virtual_time(
 
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     monkeypatch.setattr(virtual_against_wall, "time", clock)
-    monkeypatch.setattr(rtagent, "Runtime", StandIn)
+    monkeypatch.setattr(rtagent, "Runtime", stand_in)
     on_the_wall_clock(rtagent.Config(), 8.1)
     assert now == [pytest.approx(15.1)]
