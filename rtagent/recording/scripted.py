@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rtagent.env.gameboy.key_script import load_keys, parse_keys
+from rtagent.env.gameboy.key_script import load_keys
 from rtagent.errors import UserError
 from rtagent.recording.buttons import NOTHING
 from rtagent.recording.player import Player
@@ -26,16 +26,16 @@ def load_script(path: Path, player: Player, most_ticks: int) -> Script:
             that are no action of the environment; the message names the line.
     """
     keys = load_keys(path)
-    total = sum(frames for frames, _ in keys)
+    total = sum(frames for frames, _, _ in keys)
     if not 0 < total <= most_ticks:
         raise UserError(f"{path}: {total} frames: expected 1 to {most_ticks}")
     script: Script = []
-    for place, (frames, buttons) in enumerate(keys):
+    for frames, buttons, line in keys:
         action = player.buttons.exact(buttons)
         if action is None:
             raise UserError(
-                f"{path}: line {_line_of(path, place)}: {'+'.join(buttons) or NOTHING} is no "
-                f"action of {player.environment}; there are {_shown(player.action_meanings)}"
+                f"{path}: line {line}: {'+'.join(buttons) or NOTHING} is no action of "
+                f"{player.environment}; there are {_shown(player.action_meanings)}"
             )
         script.append((frames, action))
     return script
@@ -61,9 +61,3 @@ def play(player: Player, script: Script, progress: Callable[[int], None]) -> Non
 def _shown(meanings: tuple[str, ...]) -> str:
     more = [f"and {len(meanings) - MOST_SHOWN} more"] if len(meanings) > MOST_SHOWN else []
     return ", ".join([*meanings[:MOST_SHOWN], *more])
-
-
-def _line_of(path: Path, place: int) -> int:
-    """Number of the line in the file that holds this entry of the script."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [number for number, line in enumerate(lines, 1) if parse_keys(line)][place]

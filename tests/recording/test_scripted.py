@@ -30,6 +30,7 @@ def test_a_script_is_played_to_its_end(play: Open, script: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [
+    ("\ufeff2 START\n3 B A\n", r"line 2: B\+A is no action of gameboy"),
     ("2 START\n\n# B\n3 B A\n", r"line 4: B\+A is no action of gameboy; there are NOOP, LEFT"),
     ("# nothing\n", "0 frames: expected 1 to 100"),
     ("101\n", "101 frames: expected 1 to 100"),

@@ -168,7 +168,7 @@ class Game(GameBoyEnv):
 
     def _prepare(self, booted: Snapshot, begin: _Begin) -> Snapshot:
         self._machine.restore(booted)
-        for frames, buttons in begin.keys:
+        for frames, buttons, _ in begin.keys:
             self._run(buttons, frames)
         self._machine.press()
         if begin.state:

@@ -20,8 +20,8 @@ MAX_FILE_BYTES = 1 << 20
 MAX_FRAMES = 200_000
 """Nearly an hour of play, and less than a minute of an emulator's time."""
 
-Keys = list[tuple[int, tuple[str, ...]]]
-"""For each line the frames, and the buttons held in them."""
+Keys = list[tuple[int, tuple[str, ...], int]]
+"""For each line the frames, the buttons held in them, and the number of the line."""
 
 
 def load_keys(path: Path) -> Keys:
@@ -48,7 +48,7 @@ def parse_keys(text: str) -> Keys:
             if word not in BUTTON_NAMES:
                 known = ", ".join(BUTTON_NAMES)
                 raise ValueError(f"line {number}: {word!r} is no button; there are {known}")
-        keys.append((int(words[0]), tuple(words[1:])))
-    if sum(frames for frames, _ in keys) > MAX_FRAMES:
+        keys.append((int(words[0]), tuple(words[1:]), number))
+    if sum(frames for frames, _, _ in keys) > MAX_FRAMES:
         raise ValueError(f"more than {MAX_FRAMES} frames")
     return keys

@@ -12,13 +12,15 @@ from rtagent.errors import UserError
 
 def test_a_script() -> None:
     text = "# to the field\n120   # the title\n2 START\n\n90 RIGHT A\n0\n"
-    assert parse_keys(text) == [(120, ()), (2, ("START",)), (90, ("RIGHT", "A")), (0, ())]
+    assert parse_keys(text) == [
+        (120, (), 2), (2, ("START",), 3), (90, ("RIGHT", "A"), 5), (0, (), 6)
+    ]
 
 
 def test_a_script_may_be_written_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "game.keys"
     path.write_bytes(b"\xef\xbb\xbf120\r\n2 START\r\n")
-    assert load_keys(path) == [(120, ()), (2, ("START",))]
+    assert load_keys(path) == [(120, (), 1), (2, ("START",), 2)]
 
 
 @pytest.mark.parametrize(
