@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Callable
 from dataclasses import asdict
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
 from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.doctor_machine import CHECKS, jitter, state_directory
 from rtagent.cli.doctor_remote import remote_policy
@@ -43,9 +41,8 @@ def run(args: argparse.Namespace) -> int:
     check_seconds(seconds)
     config = config_of(args)
     checks = [*map(outcome, CHECKS), state_directory(config), *remote_policy(config)]
-    columns = (TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn())
-    with progress_bar(*columns) as bar:
-        task = bar.add_task("", total=seconds)
+    with progress_bar() as bar:
+        task = bar.add_task("measuring the jitter", total=seconds)
         try:
             measured = measure_jitter(
                 seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
