@@ -186,14 +186,9 @@ def _run(arguments: Sequence[str]) -> int:
     if name is not None and name not in COMMANDS:
         raise UserError(f"no command {name!r}{_did_you_mean(name, COMMANDS)} (see rtagent --help)")
     parsers, module = _parsers(name)
-    parsed = parsers[""].parse_args(arguments)
+    args = parsers[""].parse_args(arguments)
     raise_at_ctrl_c()
-    return int(module.run(parsed))
-
-
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command as it would get them; the command is not run."""
-    return _parsers(arguments[0])[0][""].parse_args(arguments)
+    return int(module.run(args))
 
 
 def command_parser(name: str) -> argparse.ArgumentParser:

@@ -261,4 +261,5 @@ def test_the_home_directory_is_found_where_the_shell_does_not_look_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, attribute: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert getattr(cli.parsed(call.split()), attribute) == tmp_path / "a"
+    command, *words = call.split()
+    assert getattr(cli.command_parser(command).parse_args(words), attribute) == tmp_path / "a"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rtagent.cli import parsed
+from rtagent.cli import command_parser
 from rtagent.cli import serve as serving
 from rtagent.config_sources import load_config
 
@@ -63,4 +63,4 @@ def test_who_can_be_reached_without_encryption_is_warned(
 @pytest.mark.parametrize("name", ["2025", "a\"b", "é", "😀", "a\x7f", "\udcff"])
 def test_the_state_directory_may_have_any_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(serving, "serve", lambda config, **_: str(config.state_dir) == name)
-    assert serving.run(parsed(["serve", "--state-dir", name]))
+    assert serving.run(command_parser("serve").parse_args(["--state-dir", name]))

@@ -101,7 +101,7 @@ def check(words: Sequence[str]) -> None:
 
 def check_rtagent(arguments: Sequence[str]) -> None:
     """Parse the arguments and, where there are settings, load the configuration."""
-    parsed = cli.parsed(arguments)
+    parsed = cli.command_parser(arguments[0]).parse_args(arguments[1:])
     if hasattr(parsed, "overrides"):
         load_config(parsed.config, parsed.overrides or (), {})
     if arguments[0] == "set":
