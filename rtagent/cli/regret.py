@@ -43,7 +43,7 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.evaluation import regret
-from rtagent.evaluation.intervals import Estimate, jackknife
+from rtagent.evaluation.intervals import jackknife
 from rtagent.evaluation.process import LONGEST_EPISODE_S, Values
 from rtagent.evaluation.regret import Episodes, PausedWorld
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
@@ -278,7 +278,7 @@ class Measurement:
             "per_episode": lambda each: float(each[:, 0].mean()),
             "per_second": lambda each: float(each[:, 0].sum() / each[:, 1].sum()) * rate_hz,
         }
-        return {name: _with_interval(jackknife(_difference(figure), *samples))
+        return {name: jackknife(_difference(figure), *samples)._asdict()
                 for name, figure in per.items()}
 
     def _bounds(self, inaction: float, delays: Ints, live: Episodes) -> dict[str, Any]:
@@ -317,10 +317,6 @@ def _within(seen: tuple[float, float], declared: tuple[float, float]) -> bool:
 
 def _difference(figure: Figure) -> Figure:
     return lambda one, other=None: figure(one) - (0.0 if other is None else figure(other))
-
-
-def _with_interval(estimate: Estimate) -> dict[str, float | None]:
-    return {"value": estimate.value, "half_interval": estimate.half}
 
 
 def _print(result: dict[str, Any], picture: Path | None) -> None:

@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
     """A figure, and half of its 95 % interval; None for a figure of a single value."""
 
     value: float
-    half: float | None
+    half_interval: float | None
 
 
 def jackknife(figure: Callable[..., float], *samples: npt.NDArray[Any]) -> Estimate:

@@ -267,7 +267,8 @@ def test_the_interval_of_a_mean_is_students_and_pairs_are_left_out_together() ->
     for number in (2, 9):
         some = values[:number]
         found = jackknife(lambda each: float(each.mean()), some)
-        assert found.half == pytest.approx(student(number) * some.std(ddof=1) / math.sqrt(number))
+        error = some.std(ddof=1) / math.sqrt(number)
+        assert found.half_interval == pytest.approx(student(number) * error)
     same = jackknife(lambda a, b: float(a.mean() - b.mean()), values + 5.0, values)
     assert same == pytest.approx((5.0, 0.0))
-    assert jackknife(lambda each: float(each.mean()), values[:1]).half is None
+    assert jackknife(lambda each: float(each.mean()), values[:1]).half_interval is None
