@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rtagent.env.observers import to_rgb
 from rtagent.errors import UserError
 
 LEAST_SIDE = 336
@@ -42,7 +43,7 @@ class Film:
             raise UserError(f"--video {self._path}: was not written whole; is the disk full?")
 
     def __call__(self, picture: NDArray[np.uint8] | None) -> None:
-        """Add a picture, (height, width) or (height, width, 3) RGB.
+        """Add a picture, as `Adapter.picture` gives it.
 
         Raises:
             UserError: there is no picture, or the file cannot be written.
@@ -53,7 +54,7 @@ class Film:
                 "try --set env.kwargs.render_mode=rgb_array"
             )
         times = max(1, -(-LEAST_SIDE // min(picture.shape[:2])))
-        large: Any = np.repeat(np.repeat(picture, times, axis=0), times, axis=1)
+        large: Any = np.repeat(np.repeat(to_rgb(picture), times, axis=0), times, axis=1)
         if self._writer is None:
             height, width = large.shape[:2]
             self._size = width, height
@@ -66,5 +67,4 @@ class Film:
         if large.shape[1::-1] != self._size:
             # The writer would leave it out.
             large = cv2.resize(large, self._size, interpolation=cv2.INTER_AREA)
-        code = cv2.COLOR_GRAY2BGR if large.ndim == 2 else cv2.COLOR_RGB2BGR
-        self._writer.write(cv2.cvtColor(large, code))
+        self._writer.write(cv2.cvtColor(large, cv2.COLOR_RGB2BGR))

@@ -82,6 +82,12 @@ def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray
     return _shrunk(grey, size)
 
 
+def to_rgb(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture as `to_grey` takes it, in three colours; RGB is returned as it is."""
+    colours = picture if picture.ndim == 3 else picture[..., None]
+    return np.ascontiguousarray(np.broadcast_to(colours[..., :3], (*colours.shape[:2], 3)))
+
+
 def _shrunk(picture: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
     """(H, W) or (H, W, 3) at another size; each pixel is the mean of the area that it covers."""
     if picture.shape[:2] != size:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.clock import NANO
+from rtagent.env.observers import to_rgb
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
@@ -99,7 +100,7 @@ _OUTCOME = {
 
 def _observed(replay: SavedReplay, frame: npt.NDArray[Any]) -> dict[str, Any]:
     picture = replay.pictures
-    return {_SEEN[picture]: _rgb(frame) if picture else frame.astype(np.float32)}
+    return {_SEEN[picture]: to_rgb(frame) if picture else frame.astype(np.float32)}
 
 
 def _outcome(row: np.void) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def _messages(
         }
         picture = None
         if replay.pictures:
-            _, png = cv2.imencode(".png", _rgb(frame)[:, :, ::-1])
+            _, png = cv2.imencode(".png", to_rgb(frame)[:, :, ::-1])
             picture = json.dumps({
                 "timestamp": {"sec": at // NANO, "nsec": at % NANO}, "frame_id": "agent",
                 "data": base64.b64encode(png.tobytes()).decode(), "format": "png",
@@ -193,14 +194,6 @@ def _messages(
         else:
             said["observation"] = frame.tolist()
         yield at, (json.dumps(said).encode(), picture)
-
-
-def _rgb(frame: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """A picture, grey or in colours, as (height, width, 3)."""
-    colours = frame if frame.ndim == 3 else frame[:, :, None]
-    return np.ascontiguousarray(
-        colours[:, :, :3] if colours.shape[2] >= 3 else np.repeat(colours[:, :, :1], 3, axis=2)
-    )
 
 
 @contextmanager

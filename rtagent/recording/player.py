@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env.gameboy.game import FREE_PLAY, Game
 from rtagent.env.making import closed_if_unusable, make
+from rtagent.env.observers import to_rgb
 from rtagent.env.registry import PAPER_GAMES
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
@@ -131,8 +132,7 @@ class Player:
                 f"{self.environment} shows nothing: its render() gives no picture, and its "
                 "observations are none; it can be played by a script: --keys SCRIPT.keys"
             )
-        colours = picture if picture.ndim == 3 else picture[..., None]
-        return np.broadcast_to(colours[..., :3], (*colours.shape[:2], 3))
+        return to_rgb(picture)
 
     def save_state(self, path: Path) -> None:
         """Write the game's state, for `env.kwargs.start`; only where there are states.
