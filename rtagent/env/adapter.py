@@ -79,6 +79,7 @@ class Adapter:
             attribute of this name; else empty.
         screen: whether a frame can be shown as a picture.
         sight: what the agent sees, in words.
+        info: what the environment said with the newest observation.
         faults: how often a reward or an observation was not finite.
         cuts: how many of the faults cut an episode short. Such a tick truncates its episode, with
             reward 0 and the previous frame; the world goes on.
@@ -114,6 +115,7 @@ class Adapter:
         self.cartridge = cartridge if isinstance(cartridge, str) else ""
         self.faults = self.cuts = 0
         self.last_fault = ""
+        self.info: Any = None
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
         self._take_news: Callable[[], list[str]] | None = declared(env, "take_news")
         usual = 4 if self.screen else 1
@@ -134,7 +136,7 @@ class Adapter:
             TypeError: the answer is not `OF_RESET`.
         """
         for attempt in range(1, RESETS + 1):
-            observation, _ = _parts("reset", self._env.reset(seed=seed), OF_RESET)
+            observation, self.info = _parts("reset", self._env.reset(seed=seed), OF_RESET)
             try:
                 self._frame = self._observe(observation)
                 break
@@ -158,7 +160,7 @@ class Adapter:
             ValueError: the environment has no such action.
         """
         given = self.actions.for_environment(action)
-        observation, reward, *flags, _ = _parts("step", self._env.step(given), OF_STEP)
+        observation, reward, *flags, self.info = _parts("step", self._env.step(given), OF_STEP)
         terminated, truncated = map(_checked_flag, OF_STEP[2:4], flags)
         try:
             frame, value = self._observe(observation), _checked_reward(reward)

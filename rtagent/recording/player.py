@@ -29,20 +29,6 @@ GAMES = ("gameboy", *PAPER_GAMES)
 """Ids of environments with saved states and configurable actions."""
 
 
-class _Watched(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps the newest `info`, which the adapter does not pass on."""
-
-    info: Any
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        observation, self.info = self.env.reset(**arguments)
-        return observation, self.info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, self.info = self.env.step(action)
-        return observation, reward, terminated, truncated, self.info
-
-
 class Player:
     """Plays one environment; the seed decides its starts.
 
@@ -57,8 +43,7 @@ class Player:
     """
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig, seed: int) -> None:
-        self._env = _Watched(env)
-        self._adapter = ReportingAdapter(self._env, config)
+        self._adapter = ReportingAdapter(env, config)
         self.environment = config.id
         self.action_meanings = self._adapter.action_meanings
         self.cartridge = self._adapter.cartridge
@@ -73,7 +58,7 @@ class Player:
     @property
     def values(self) -> dict[str, Any]:
         """The environment's newest `info`; {} where it gives none."""
-        return self._env.info or {}
+        return self._adapter.info or {}
 
     @property
     def has_states(self) -> bool:
