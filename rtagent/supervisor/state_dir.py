@@ -8,7 +8,8 @@ file: the directory may have been open to others before.
 Why it is held by one daemon although it can be moved or removed. The lock belongs to what was
 opened, not to the path. So a thread looks every second where the path leads; if that is not what is
 held, it makes and locks what is there now. Another daemon may have been faster: then this run must
-end, and write no more. The thread may hang with the disk, which the supervisor must not.
+end, and write no more. The thread may hang with the disk, which the supervisor must not; so from
+its start on nobody else uses what is held, and at the end it lets it go.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ TRIES = 10
 RETRY_S = 0.02
 """`is_held` takes the lock for an instant, so a daemon tries again."""
 WATCH_EVERY_S = 1.0
+RELEASE_LIMIT_S = 10.0
+"""How long a disk may take until what is held is let go."""
 _LONGEST_FILE = 4096
 
 _log = logging.getLogger("rtagent")
@@ -58,7 +61,6 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._keeping = threading.Lock()
         self._released = threading.Event()
         self._watcher: threading.Thread | None = None
         self._descriptor = _hold(path)
@@ -69,10 +71,18 @@ class StateDir:
         Args:
             on_lost: called once, from a thread, if another daemon holds the path.
         """
-        self._watcher = threading.Thread(
-            target=self._watch, args=(on_lost,), name="state directory", daemon=True
+        watcher = threading.Thread(
+            target=self._watch_and_let_go, args=(on_lost,), name="state directory", daemon=True
         )
-        self._watcher.start()
+        watcher.start()
+        self._watcher = watcher
+
+    def _watch_and_let_go(self, on_lost: Callable[[UserError], None]) -> None:
+        try:
+            self._watch(on_lost)
+        finally:
+            self._released.wait()
+            self._let_go()
 
     def _watch(self, on_lost: Callable[[UserError], None]) -> None:
         told = ""
@@ -98,11 +108,10 @@ class StateDir:
             HeldByAnother: another daemon holds it.
             UserError: it cannot be made or locked.
         """
-        with self._keeping:
-            if self._released.is_set() or self._is_in_place():
-                return
-            descriptor, self._descriptor = self._descriptor, _hold(self.path)
-            os.close(descriptor)
+        if self._released.is_set() or self._is_in_place():
+            return
+        descriptor, self._descriptor = self._descriptor, _hold(self.path)
+        os.close(descriptor)
         _log.warning(
             "the state directory %s was moved or removed during the run; it is made anew, and "
             "clients do not find the daemon before its next start", self.path,
@@ -133,21 +142,24 @@ class StateDir:
             ) from None
 
     def release(self) -> None:
-        """Let another daemon have the directory."""
+        """Let another daemon have the directory, as soon as the disk answers."""
         self._released.set()
-        if self._watcher is not None:
+        if self._watcher is None:
+            self._let_go()
+        else:
             # Until it ends, it keeps all that can be reached from `on_lost`.
-            self._watcher.join(WATCH_EVERY_S)
-        with self._keeping:
-            # The disk may have become read-only. A client that finds the note asks `is_held`.
-            with suppress(OSError):
-                # The folder may have been moved away, and be another daemon's by now.
-                if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path / LOCK)):
-                    (self.path / NOTE).unlink(missing_ok=True)
-            # A fork of the program around a run has the descriptor, too, and may live on.
-            with suppress(OSError):
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            os.close(self._descriptor)
+            self._watcher.join(RELEASE_LIMIT_S)
+
+    def _let_go(self) -> None:
+        # The disk may have become read-only. A client that finds the note asks `is_held`.
+        with suppress(OSError):
+            # The folder may have been moved away, and be another daemon's by now.
+            if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path / LOCK)):
+                (self.path / NOTE).unlink(missing_ok=True)
+        # A fork of the program around a run has the descriptor, too, and may live on.
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
 
 
 def is_held(path: Path) -> bool | None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -150,6 +151,31 @@ def test_a_place_that_cannot_be_made_is_tried_again(
     held.release()
     assert told == []
     assert caplog.text.count("it is no folder") == 1
+
+
+def test_a_disk_that_hangs_does_not_keep_a_run_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_dir, "WATCH_EVERY_S", 0.001)
+    monkeypatch.setattr(state_dir, "RELEASE_LIMIT_S", 0.05)
+    hangs, answers = threading.Event(), threading.Event()
+
+    def look(self: StateDir) -> bool:
+        hangs.set()
+        return answers.wait(10.0)
+
+    monkeypatch.setattr(StateDir, "_is_in_place", look)
+    held = StateDir(tmp_path)
+    held.announce({"port": 1})
+    held.watch(lambda error: None)
+    assert hangs.wait(60.0)
+    held.release()
+    assert not answers.is_set()
+    with one_line("held by another daemon"):
+        StateDir(tmp_path)
+    answers.set()
+    assert eventually(lambda: not is_held(tmp_path))
+    assert not (tmp_path / "daemon.json").exists()
 
 
 def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
