@@ -63,6 +63,7 @@ class Runtime:
         self._config = with_values(self._config, where)
         state_dir = StateDir(self._config.state_dir)
         self.run_id = secrets.token_hex(4)
+        supervisor: Supervisor | None = None
         try:
             supervisor = Supervisor(self._config, self._clock, self.run_id)
             thread = threading.Thread(
@@ -73,6 +74,8 @@ class Runtime:
             thread.start()
         except (OSError, RuntimeError):
             # No descriptor or no thread is free, which a program may mend and try again.
+            if supervisor is not None:
+                supervisor.close()
             state_dir.release()
             raise
         self._begun = supervisor, thread

@@ -16,7 +16,7 @@ import pytest
 from rtagent import Runtime, UserError, load_config
 from rtagent.supervisor.supervisor import Supervisor
 
-from .conftest import eventually
+from .conftest import eventually, open_descriptors
 
 ASKED: tuple[Callable[[Runtime], object], ...] = (
     Runtime.stats, Runtime.status, Runtime.wait_ready, Runtime.checkpoint,
@@ -54,18 +54,25 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
         pass
 
 
-def test_a_run_without_a_thread_lets_its_state_directory_go(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("free", range(4))
+def test_a_run_without_a_thread_leaves_nothing_open(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
+    """Its state directory and the supervisor's pipe, whichever of its threads there is none for."""
     monkeypatch.setattr(Supervisor, "run", lambda self: None)
+    start, left, before = threading.Thread.start, [None] * free, open_descriptors()
     with monkeypatch.context() as patch:
 
-        def refuse(self: threading.Thread) -> None:
-            raise RuntimeError("can't start new thread")
+        def scarce(self: threading.Thread) -> None:
+            if not left:
+                raise RuntimeError("can't start new thread")
+            left.pop()
+            start(self)
 
-        patch.setattr(threading.Thread, "start", refuse)
+        patch.setattr(threading.Thread, "start", scarce)
         with pytest.raises(RuntimeError, match="new thread"), runtime:
             pass
+    assert open_descriptors().items() <= before.items()
     with runtime:
         pass
 

@@ -49,11 +49,16 @@ class Supervisor:
         url: str | None = None, preload: tuple[str, ...] = (), systemd: Systemd | None = None,
         probed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._inbox = Inbox()
         self._systemd = systemd or Systemd({})
         self.run_dir = config.state_dir / "runs" / run_id
         events = self.run_dir / EVENTS_FILE
-        self._report = Report(run_id, clock, url, events, config.run.events_mb * MIB)
+        with ExitStack() as opened:
+            opened.callback(self._systemd.close)
+            self._report = Report(run_id, clock, url, events, config.run.events_mb * MIB)
+            opened.callback(self._report.close)
+            self._inbox = Inbox()
+            opened.callback(self._inbox.close)
+            self._opened = opened.pop_all()
         self._setup = Setup(
             Desired(config), clock, self._inbox, self._report, self.run_dir, service,
             preload, probed,
@@ -83,6 +88,10 @@ class Supervisor:
         """Have the run end at once with an error, and write no more. From any thread."""
         self._inbox.give_up(error)
 
+    def close(self) -> None:
+        """Give up what a run needs, where there will be none."""
+        self._opened.close()
+
     def run(self) -> None:
         """Start, supervise until told to stop, and end every process.
 
@@ -90,9 +99,7 @@ class Supervisor:
             UserError: something cannot be started as configured, or the run was given up; nothing
                 is left behind.
         """
-        with ExitStack() as opened:
-            for each in (self._systemd, self._report, self._inbox):
-                opened.callback(each.close)
+        with self._opened as opened:
             try:
                 run = assemble(self._setup, opened)
                 if run is not None:
