@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import multiprocess
 
 from rtagent.cli.output import own_stdout, progress_bar
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import LIMITS, UserError, place_of
@@ -50,7 +51,10 @@ def in_measured_process(
             f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
             "inference.processes = 'auto' finds how many are needed while the daemon runs"
         )
-    with progress_bar() as progress, own_stdout(), launch.ForkServer() as fork_server:
+    with (
+        interrupted_by_stop_signals(), progress_bar() as progress, own_stdout(),
+        launch.ForkServer() as fork_server,
+    ):
         task = progress.add_task(title, total=1.0)
         ours, theirs = multiprocess.Pipe()
         process = fork_server.spawn(_run, config, body, argument, theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rtagent.cli import measured_process
+from rtagent.cli.stop_signal import handled_by
 from rtagent.config import Config
 from rtagent.errors import LIMITS
 from rtagent.evaluation import probe
@@ -77,3 +79,25 @@ def test_why_nothing_was_measured_is_told_and_nothing_is_left_behind(
     with one_line(said):
         measured_process.in_measured_process(Config(), print, None, "measuring")
     assert ended == [True], "a simulator ends with it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_command_leaves_no_simulator_behind(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """`timeout` sends SIGTERM, of which the command died at once."""
+    ended: list[bool] = []
+    process = SimpleNamespace(
+        join=lambda: None, close=lambda: None, kill=lambda *, whole_tree: ended.append(whole_tree),
+    )
+    fork_server = SimpleNamespace(spawn=lambda *_: process)
+    monkeypatch.setattr(measured_process.launch, "ForkServer", lambda: nullcontext(fork_server))
+    pipe = SimpleNamespace(recv=lambda: signal.raise_signal(number), close=lambda: None)
+    monkeypatch.setattr(measured_process.multiprocess, "Pipe", lambda: (pipe, pipe))
+
+    def die(*_: object) -> None:
+        raise AssertionError("the command would be dead")
+
+    with handled_by(die), pytest.raises(KeyboardInterrupt):
+        measured_process.in_measured_process(Config(), print, None, "measuring")
+    assert ended == [True]
