@@ -14,7 +14,8 @@ from rtagent.evaluation.trained_policy import playing
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     add = parser.add_argument
-    add("--port", metavar="P", type=int, default=0, help="port to bind; 0: a free one (default 0)")
+    add("--port", metavar="P", type=int,
+        help="port to bind; 0: a free one; default: service.port where it is --set, else 0")
     add_log_options(parser)
 
 
@@ -23,10 +24,15 @@ def run(args: argparse.Namespace) -> int:
 
     The run has a state directory of its own, which is removed at the end.
     """
-    check_between("port", args.port, 0, 65_535)
+    given: list[str] = []
+    if args.port is not None:
+        check_between("port", args.port, 0, 65_535)
+        given = [f"service.port={args.port}"]
+    # The run's daemon may have the port that the checkpoint says.
+    args.overrides = ["service.port=0", *args.overrides, *given]
     _, saved, config = checkpoint_of(args)
     service = {
-        "host": "127.0.0.1", "port": args.port, "insecure": False,
+        "host": "127.0.0.1", "insecure": False,
         # That of the run may be on another machine, and nobody else gets here.
         "certificate": None, "private_key": None,
     }

@@ -44,6 +44,20 @@ def test_it_plays_greedily_and_learns_nothing(
     assert not config.state_dir.exists()
 
 
+@pytest.mark.parametrize(("options", "port"), [
+    ((), 0), (("--port", "9009"), 9009), (("--set", "service.port=9010"), 9010),
+    (("--port", "9009", "--set", "service.port=9010"), 9009),
+])
+def test_the_port_is_the_one_that_was_asked_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], port: int
+) -> None:
+    leave_checkpoint(tmp_path, "env.id=CartPole-v1", "service.port=9011")
+    served: list[Config] = []
+    monkeypatch.setattr("rtagent.cli.play.serve", lambda config, **_: served.append(config) or 0)
+    assert run("play", str(tmp_path), *options).code == 0
+    assert served[0].service.port == port
+
+
 def test_what_was_learned_in_a_cluster_is_played_here(
     run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
