@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.errors import UserError
 from rtagent.inference.driver import Driver
 from rtagent.inference.latency import draw
 from rtagent.inference.weights import Weights
@@ -54,6 +58,13 @@ class VirtualDriver(Driver):
     def _compute(self, frame: int) -> None:
         self._published.take_over()
         self._infer(frame)
+
+    def _keep_answer(self, answer: npt.NDArray[np.float32], number: int) -> None:
+        try:
+            super()._keep_answer(answer, number)
+        except (FloatingPointError, ValueError) as error:
+            # The answer is of several lines if it is long.
+            raise UserError(" ".join(str(error).split())) from error
 
     def _pad(self, start: Any) -> None:
         """Do not wait: `begin` says how long the inference takes."""

@@ -92,7 +92,8 @@ def run(
 
     Raises:
         UserError: a setting has no counterpart in virtual time, or does not fit; the network
-            answers with something that is no finite number; or the checkpoint cannot be written.
+            answers with another number of values, or one that is not finite; or the checkpoint
+            cannot be written.
     """
     config = _settled(config, seed)
     if checkpoint_dir is not None and not config.learning.processes:
@@ -118,9 +119,6 @@ def run(
             if checkpoint_dir is not None:
                 begun.save()
             return played
-        except FloatingPointError as error:
-            # The answer of a network whose weights are no numbers, of several lines if it is long.
-            raise UserError(" ".join(str(error).split())) from error
         finally:
             world.close()
             memory.close()

@@ -281,6 +281,17 @@ def test_a_network_that_answers_no_number_is_told_in_one_line(tmp_path: Path) ->
         pole("learning.processes=0", policy=spoilt, seconds=1.0)
 
 
+def test_a_network_that_answers_another_number_of_values_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def values(self: ActingPolicy, *given: object) -> np.ndarray:
+        return np.zeros(3, np.float32)
+
+    monkeypatch.setattr(ActingPolicy, "values", values)
+    with pytest.raises(UserError, match=r"^the network answered 3 numbers, not 2, to frame 0$"):
+        pole("learning.processes=0", seconds=1.0)
+
+
 def test_a_run_goes_on_from_a_checkpoint_with_what_the_one_before_had_learned(
     tmp_path: Path,
 ) -> None:
