@@ -156,6 +156,8 @@ def _print(shown: dict[str, Any]) -> None:
         "mean return": known_reward(shown["mean_return"]),
         "updates": str(shown["updates"]),
     }
+    if shown["skipped"]:
+        rows["updates"] += f", {shown['skipped']} left out as not finite"
     processes, learners = shown["processes"], shown["learners"]
     console = stdout()
     console.print(

@@ -25,6 +25,7 @@ class VirtualRun:
         rows: all rows of the tick ledger; see `memory.ledger.row_dtype`. Times begin with 0.
         rate_hz: ticks per second.
         updates: number of updates applied over the run.
+        skipped: number of updates left out because loss or gradient was not finite.
         inference_s: seconds of an inference without injected latency.
         update_s: seconds of an update. If None, there is no learner.
         weights: (parameters,) the weights that act at the end.
@@ -33,13 +34,15 @@ class VirtualRun:
     rows: Rows
     rate_hz: float
     updates: int
+    skipped: int
     inference_s: float
     update_s: float | None
     weights: Floats
 
     def figures(self, since_s: float = 0.0) -> dict[str, Any]:
-        """As `figures_since`, and `updates` of the whole run."""
-        return {**figures_since(self.rows, since_s), "updates": self.updates}
+        """As `figures_since`, and `updates` and `skipped` of the whole run."""
+        whole = {"updates": self.updates, "skipped": self.skipped}
+        return {**figures_since(self.rows, since_s), **whole}
 
     @property
     def ends_s(self) -> Doubles:

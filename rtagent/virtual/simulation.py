@@ -308,10 +308,10 @@ class _Run:
             adapter.close()
         read = sum(map(len, rows))
         rows.append(world.ledger.read(first + read, loop.tick))
+        records = world.metrics.learners
         return VirtualRun(
-            np.concatenate(rows), rate_hz, sum(each.applied for each in world.metrics.learners),
-            *self._times,
-            self._weights(),
+            np.concatenate(rows), rate_hz, sum(each.applied for each in records),
+            sum(each.skipped for each in records), *self._times, self._weights(),
         )
 
     def save(self) -> None:

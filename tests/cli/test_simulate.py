@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from rtagent.cli.simulate import SCHEDULE
 from rtagent.config_sources import all_keys
+from rtagent.learning.shared_update import Gradient, SharedUpdate
 from tests.cli.conftest import Refused, Run
 
 KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv", "delay_mean",
@@ -105,6 +108,20 @@ def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
     assert "CartPole-v1, adaptive, 1 process, 1 learner: 3 s in " in shown
     for title in ("inaction", "delays", "mean return"):
         assert f"\n{title} " in shown
+
+
+def test_updates_that_are_left_out_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that had diverged was shown as one that had learned nothing yet."""
+    compute = SharedUpdate.compute
+
+    def diverged(*given: Any, **more: Any) -> Gradient:
+        return replace(compute(*given, **more), loss=math.nan)
+
+    monkeypatch.setattr(SharedUpdate, "compute", diverged)
+    call = (*POLE, "--seconds", "4", "--inference-ms", "30", "--set", "learning.learning_starts=64")
+    found = json.loads(run(*call, "--json").out)
+    assert found["skipped"] > 50 > found["updates"] == 0
+    assert f" 0, {found['skipped']} left out as not finite" in run(*call).out
 
 
 def test_a_world_that_raises_is_named(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
