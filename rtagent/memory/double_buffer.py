@@ -143,10 +143,9 @@ class RecordDoubleBuffer(DoubleBuffer, Generic[Record]):
         """A copy of the newest record, or of the one read before if each attempt was lapped."""
         size = self._layout.size
         found = self.read_by(lambda at: self._layout.load(self._records, at * size))
-        if found is None:
-            return copy(self._last)
-        self._last = found
-        return found
+        if found is not None:
+            self._last = found
+        return copy(self._last)
 
 
 class TooLong(ValueError):

@@ -159,6 +159,14 @@ def test_records() -> None:
     assert reader.number == 5
 
 
+def test_what_a_reader_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = RecordDoubleBuffer(private_memory(RecordDoubleBuffer.size(Measured)), Measured)
+    buffer.write(Measured(3))
+    buffer.read().count = 4
+    monkeypatch.setattr(buffer, "lapped", lambda number: True)
+    assert buffer.read() == Measured(3)
+
+
 # ---- documents
 
 
