@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 
 
 def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
@@ -44,4 +44,4 @@ def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
     try:
         figure.savefig(path, dpi=120)
     except OSError as error:
-        raise UserError(f"--picture {path}: {error.strerror or error}") from None
+        raise UserError(f"--picture {path}: {reason_of(error)}") from None

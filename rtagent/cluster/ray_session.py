@@ -33,7 +33,7 @@ from rtagent.cluster.ray_checks import (
     in_a_line,
 )
 from rtagent.cluster.remains import end_descendants_with_this_process
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.processes.launch import module_command, module_path
 
 NAMESPACE = "rtagent"
@@ -300,8 +300,7 @@ def _ensure_node(address: str, resources: dict[str, float], waiting: Callable[[]
             _start_node(address, resources, waiting)
     except OSError as error:
         # For example, the disk is full, or there are too many processes.
-        reason = error.strerror or error
-        raise UserError(f"no node can be started for {address}: {reason}") from error
+        raise UserError(f"no node can be started for {address}: {reason_of(error)}") from error
 
 
 def _start_node(

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rtagent.errors import UserError, first_line
+from rtagent.errors import UserError, first_line, reason_of
 from rtagent.policy.transformer import plain_attention
 
 FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
@@ -68,7 +68,7 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
             f"{FORMATS[path.suffix]} needs the package {error.name}: pip install 'rtagent[onnx]'"
         ) from None
     except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror or error}") from None
+        raise UserError(f"--out {path}: {reason_of(error)}") from None
     except Exception as error:
         raise UserError(
             f"the policy cannot be exported to {path.suffix}: {first_line(error)}"

@@ -24,7 +24,7 @@ from rtagent.config import Config, PolicyConfig
 from rtagent.config.recurrent import check_recurrent
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.files.pruning import MIB, next_number, prune, run_folders
 from rtagent.inference.engines import registry
 from rtagent.memory.actions import LONGEST_CHUNK
@@ -189,7 +189,7 @@ def run_probe(
     try:
         run_record.write(run_dir, record)
     except OSError as error:
-        events.append(("run_record_failed", {"reason": error.strerror or str(error)}))
+        events.append(("run_record_failed", {"reason": reason_of(error)}))
     return blueprint, resume, events
 
 

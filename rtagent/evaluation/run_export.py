@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from rtagent.clock import NANO
 from rtagent.env.observers import to_rgb
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.replay_reading import SavedReplay, Stretch
@@ -241,4 +241,4 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror or error}") from None
+        raise UserError(f"--out {path}: {reason_of(error)}") from None

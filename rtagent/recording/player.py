@@ -20,7 +20,7 @@ from rtagent.env.making import closed_if_unusable, make
 from rtagent.env.observers import to_rgb
 from rtagent.env.registry import PAPER_GAMES
 from rtagent.env.reporting_adapter import ReportingAdapter
-from rtagent.errors import UserError
+from rtagent.errors import UserError, reason_of
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording.buttons import Buttons, every_combination
 from rtagent.recording.tape import Tape
@@ -129,7 +129,7 @@ class Player:
         try:
             self._game.save_state(path)
         except OSError as error:
-            raise UserError(f"cannot write the state {path}: {error.strerror or error}") from None
+            raise UserError(f"cannot write the state {path}: {reason_of(error)}") from None
 
     def close(self) -> None:
         """Close the environment."""

@@ -166,16 +166,15 @@ def save(
         prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
         raise CheckpointError(
-            f"cannot write a checkpoint into {folder}: {error.strerror or error}; "
-            "earlier checkpoints are as they were"
+            f"cannot write a checkpoint into {folder}: {reason_of(error)}; earlier checkpoints are "
+            "as they were"
         ) from error
     if score is not None and score.beats(_best_score(folder, fits)):
         try:
             _name_best(path, progress)
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint {path} is written, but cannot become {BEST}: "
-                f"{error.strerror or error}"
+                f"the checkpoint {path} is written, but cannot become {BEST}: {reason_of(error)}"
             ) from error
     return path
 
@@ -330,7 +329,7 @@ def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
         return []
     except OSError as error:
         raise CheckpointError(
-            f"cannot read the checkpoints in {folder}: {error.strerror or error}"
+            f"cannot read the checkpoints in {folder}: {reason_of(error)}"
         ) from error
     return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
 

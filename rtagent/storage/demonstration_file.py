@@ -21,7 +21,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from rtagent.errors import UserError, first_line
+from rtagent.errors import UserError, first_line, reason_of
 from rtagent.files.atomic_write import atomic_write
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.storage.checkpoint import checksum
@@ -212,9 +212,7 @@ def save_demonstration(path: Path, demonstration: Demonstration) -> None:
         with atomic_write(path, ".demonstration-") as write:
             write(payload)
     except OSError as error:
-        raise UserError(
-            f"cannot write the demonstration {path}: {error.strerror or error}"
-        ) from error
+        raise UserError(f"cannot write the demonstration {path}: {reason_of(error)}") from error
 
 
 def load_demonstration(path: Path) -> Demonstration:
@@ -260,9 +258,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
     except UserError as error:
         raise UserError(f"the demonstration {path} cannot be used: {error}") from None
     except OSError as error:
-        raise UserError(
-            f"the demonstration {path} cannot be read: {error.strerror or error}"
-        ) from error
+        raise UserError(f"the demonstration {path} cannot be read: {reason_of(error)}") from error
     except (
         AttributeError, SafetensorError, LookupError, TypeError, ValueError, RecursionError
     ) as error:

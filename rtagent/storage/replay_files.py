@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from rtagent.errors import reason_of
 from rtagent.files.atomic_write import atomic_write
 from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
@@ -132,7 +133,7 @@ class Reader:
         try:
             content = memoryview(read_regular(path, size))
         except OSError as error:
-            raise Corrupt(error.strerror or str(error)) from error
+            raise Corrupt(reason_of(error)) from error
         except MemoryError:
             raise Corrupt(f"there is no memory for {size} bytes") from None
         body, tail = content[: -_CRC.size], content[-_CRC.size :]

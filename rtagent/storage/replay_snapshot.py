@@ -136,8 +136,8 @@ def save(
     except OSError as error:
         saving.discard()
         raise ReplayError(
-            f"cannot write the replay {folder}: {error.strerror or error}; the replay saved "
-            "before is as it was"
+            f"cannot write the replay {folder}: {reason_of(error)}; the replay saved before is as "
+            "it was"
         ) from error
     written = sum(chunk.file in saving.written for chunk in chunks)
     size = sum(chunk.bytes for chunk in files)
