@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
     token_known, out = ray_session.has_named_token(), sys.stdout
     if args.checkpoint_dir is not None:
+        # The learner's working directory is that of its node.
+        args.checkpoint_dir = args.checkpoint_dir.absolute()
         tell_nodes(cluster.name, args.checkpoint_dir, os.environ)
 
     def join() -> Callable[[], Mapping[str, Any]]:

@@ -105,6 +105,16 @@ def test_it_joins_finds_tells_and_leaves(run: Run, session: Session) -> None:
     ]
 
 
+def test_a_relative_folder_is_one_of_the_command_s_own_folder(
+    run: Run, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was below the working directory of the node on which the learner ran."""
+    monkeypatch.chdir(tmp_path)
+    run("learner", "--name", "7", "--checkpoint-dir", "saved")
+    assert session.calls[1] == ("find_learner", "7", tmp_path / "saved")
+    assert os.environ[VARIABLE] == f"7={tmp_path / 'saved'}"
+
+
 def test_nodes_that_it_starts_know_the_folder_before(
     run: Run, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
