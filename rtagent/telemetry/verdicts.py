@@ -184,7 +184,8 @@ def health(status: Document) -> Verdict:
         have = "has" if len(failed) == 1 else "have"
         return Verdict("bad", f"{_named(failed)} {have} failed", _last_line(failed[0]))
     restarts = sum(int(role.get("restarts") or 0) for role in roles)
-    so_far = f"{_plural(restarts, 'restart')} so far" if restarts else "no restarts"
+    # Those of a process that has been sent away are not in the status.
+    so_far = f"{_plural(restarts, 'restart') if restarts else 'no restarts'} of present processes"
     unwell = [role for role in roles if role.get("state") not in WELL]
     if unwell:
         what = "restarting" if any(role.get("restarts") for role in unwell) else "starting"

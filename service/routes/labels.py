@@ -67,8 +67,8 @@ IN_SHORT = (
     ),
     Shown(
         ("Is anything broken?",),
-        "Processes that have failed or are being started, restarts so far, and serious events of "
-        "the last minute.",
+        "Processes that have failed or are being started, restarts of present processes, and "
+        "serious events of the last minute.",
         "/v1/status, /v1/events",
     ),
     Shown(

@@ -81,7 +81,7 @@ def test_a_run_that_goes_well() -> None:
         "good"
     ] * 4
     assert found.acting.headline == "In time: acting on 99.8 % of ticks"
-    assert found.health.detail == "5 processes run; no restarts"
+    assert found.health.detail == "5 processes run; no restarts of present processes"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_the_verdict_on_health() -> None:
     assert health(failed) == Verdict("bad", "learner 0 has failed", "RuntimeError: no memory")
     again = status(inference_1={"state": "backoff", "restarts": 2})
     assert health(again) == Verdict(
-        "watch", "1 process is restarting", "inference 1; 2 restarts so far"
+        "watch", "1 process is restarting", "inference 1; 2 restarts of present processes"
     )
     both = health(status(learner_0={"state": "failed"}, inference_1={"state": "failed"}))
     assert both.headline == "learner 0 and inference 1 have failed"
@@ -313,9 +313,9 @@ def test_the_verdict_on_health() -> None:
     two = status(inference_0=starting, inference_1=starting)
     assert health(two).headline == "2 processes are starting"
     three = status(inference_0=starting, inference_1=starting, learner_0=starting)
-    assert health(three).detail == "3 processes; no restarts"
+    assert health(three).detail == "3 processes; no restarts of present processes"
     alone = {"roles": [{"name": "service", "state": "running", "restarts": 1}]}
-    assert health(alone).detail == "1 process runs; 1 restart so far"
+    assert health(alone).detail == "1 process runs; 1 restart of present processes"
     assert health({}).level == "none"
     assert health({**status(), "state": "stopping"}).headline == "The daemon is stopping"
 

@@ -32,7 +32,8 @@ class Verdict:
 
     level: Annotated[str, Figure("One of good, watch, bad and none (not known).", "good")]
     headline: Annotated[str, Figure("The answer, in a few words.", "Nothing is broken")]
-    detail: Annotated[str, Figure("What it is based on.", "5 processes run; no restarts")]
+    detail: Annotated[str, Figure(
+        "What it is based on.", "5 processes run; no restarts of present processes")]
 
 
 @dataclass(frozen=True)
