@@ -345,8 +345,10 @@ def newest_state(
     begin = partial(first_state, update.algorithm.network, context.world, context.config)
     try:
         return begin(context.resume)
-    except checkpoints.CheckpointError:
-        # The run has written newer ones since, and removed it.
+    except checkpoints.CheckpointError as error:
+        # The run may have written newer ones since, and removed it.
+        reason = f"{error}; learning goes on with the weights that act, and with moments of 0"
+        context.event("checkpoint_corrupt", reason=reason)
         return begin(None)
 
 

@@ -204,7 +204,7 @@ def test_a_learner_is_given_the_newest_weights_when_the_resumed_checkpoint_is_go
     # Newer ones had taken its place: the gateway ended as often as it was started.
     edge = Edge()
     shapes, network = edge.blueprint, build_network(edge.config, edge.blueprint)
-    count = shapes.parameters
+    count, told = shapes.parameters, list[tuple[str, str]]()
     newest = np.arange(count, dtype=np.float32)
     state = LearnerState(private_memory(LearnerState.size(count)), count)
     states.put(states.begin(np.ones(count, np.float32), 10), state)
@@ -213,8 +213,14 @@ def test_a_learner_is_given_the_newest_weights_when_the_resumed_checkpoint_is_go
     context: Any = SimpleNamespace(
         blueprint=shapes, world=SimpleNamespace(blueprint=shapes, weights=weights),
         config=edge.config, resume=tmp_path / "checkpoint-000001-000000000007.safetensors",
+        event=lambda kind, reason: told.append((kind, reason)),
     )
     update: Any = SimpleNamespace(state=state, algorithm=SimpleNamespace(network=network))
     found = gateway.newest_state(context, update)
     np.testing.assert_array_equal(found.arrays.weights, newest)
     assert found.progress.updates == 12
+    # What it begins without was said nowhere.
+    ((kind, reason),) = told
+    assert kind == "checkpoint_corrupt"
+    assert str(context.resume) in reason
+    assert reason.endswith("; learning goes on with the weights that act, and with moments of 0")
