@@ -8,6 +8,7 @@ from typing import Any
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.game import Game
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
+from rtagent.errors import UserError
 
 REWARD_FILES = Path(__file__).parent / "reward_files"
 
@@ -27,6 +28,9 @@ class PaperGame(Game):
 
     def __init__(self, name: str, rewards: str, roms: str | Path = "", **options: Any) -> None:
         folder = Path(roms).expanduser() if roms else load_config().state_dir / FOLDER
-        rom = find_rom(folder, name)
+        try:
+            rom = find_rom(folder, name)
+        except UserError as error:
+            raise UserError(f"{error}; env.kwargs.roms names another folder") from None
         path = REWARD_FILES / f"{rewards}.toml"
         super().__init__(rom=rom.path, rewards=path, sha1=rom.sha1, **options)

@@ -132,7 +132,8 @@ def test_tetris_gives_its_score_until_it_is_over(roms: Path, backend: str) -> No
 
 def test_what_is_missing_is_one_line(roms: Path, tmp_path: Path) -> None:
     register()
-    with pytest.raises(UserError, match=r"the ROM tetris is not in .*rtagent rom import PATH"):
+    told = r"the ROM tetris is not in .*rtagent rom import PATH; env\.kwargs\.roms names another"
+    with pytest.raises(UserError, match=told):
         make(EnvConfig(id="rtagent/Tetris-v0", kwargs={"roms": str(tmp_path)}))
     with pytest.raises(UserError, match=r"done\.game_over holds at the start; give a state"):
         make(EnvConfig(id="rtagent/Tetris-v0", kwargs={"roms": str(roms)}))
