@@ -300,6 +300,14 @@ def test_a_backlog_is_taken_in_by_pieces(world: World, monkeypatch: pytest.Monke
     assert whole.index.span == replay.index.span == at_once.index.span
 
 
+def test_a_backlog_begins_where_the_ring_does(world: World) -> None:
+    """A learner that starts after days does not go through every tick since the first."""
+    world.play(0, 3000)
+    replay = world.replay()
+    assert replay.refresh() == 3000 - world.ledger.oldest
+    assert len(replay) > 200
+
+
 def test_a_torn_row_does_not_end_the_catching_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
