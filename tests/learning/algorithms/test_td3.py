@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.optimizer import HostOptimizer
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.learner_state import Progress
 
 from .actor_critics import batch, generator, gradient, in_turn, learning, network, pair
 
@@ -110,3 +113,10 @@ def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> N
     later = with_another_delay(update)
     shares = [turn(later, step) for step in range(13)]
     assert 3 <= sum(shares) <= 5
+
+
+def test_of_the_updates_that_the_actor_is_late_with_one_is_made_up_for() -> None:
+    (update,) = in_turn(1, "td3")
+    states.put(replace(states.take(update.state), progress=Progress(20, 20)), update.state)
+    shares = [turn(update, step) for step in range(7)]
+    assert shares == [True, True, True, False, True, False, True]
