@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import astuple, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from rtagent.config import Config
+from rtagent.inference.driver import Driver
 from rtagent.memory import array_buffer, double_buffer
 from rtagent.memory.double_buffer import JsonDoubleBuffer, RecordDoubleBuffer
 from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates
+from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.memory.records import Layout
 from rtagent.memory.ring import EntryList
 from rtagent.memory.wakeup import Doorbell
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.state import StaggerState
+from rtagent.telemetry.stats import StatsReader
 from tests.memory.announced_case import CAPACITY, VALUES, Case
 from tests.memory.announced_rings import (
     Batches,
@@ -257,7 +263,33 @@ class States(Case):
         assert self.look(self.states._ring(0).newest)
 
 
+class Inferences(Case):
+    """What an inference process lists and then counts: no more are counted than are listed."""
+
+    size = InferenceRecord.size
+
+    def __init__(self, memory: memoryview) -> None:
+        self.record = InferenceRecord(memory)
+
+    def write(self, number: int) -> None:
+        driver: Any = SimpleNamespace(
+            _context=SimpleNamespace(record=self.record, config=Config()), _takeover_s=0.0,
+            _version=0, _epsilon=0.0, _latency=0.0, _chunk=[0],
+            _frame_wait=SimpleNamespace(ahead=SimpleNamespace(seconds=0.0, awake_s=0.0)),
+        )
+        Driver._count_inference(driver, Deposited(0, number, number + 1, 0, 0, float(number)))
+
+    def announced(self) -> None:
+        world = SimpleNamespace(
+            ledger=SimpleNamespace(newest=-1), metrics=SimpleNamespace(inference=[self.record]),
+            control=SimpleNamespace(desired=SimpleNamespace(rows=1)),
+        )
+        reader: Any = SimpleNamespace(_world=world)
+        found = StatsReader._registered(reader, {}, 0)
+        assert len(found.recent[0]) >= found.total >= self.history
+
+
 CASES: tuple[type[Case], ...] = (
     Stacks, Pictures, Ranges, Batches, Floors, Rows, RowsAgain, Deposits, Sources, Records,
-    Published, Pieces, Documents, Entries, Memberships, Bell, States,
+    Published, Pieces, Documents, Entries, Memberships, Bell, States, Inferences,
 )

@@ -28,7 +28,7 @@ SEED = 20_240_229
 FOLDER = Path(rtagent.__file__).parent
 FENCES = [
     (str(path), line)
-    for path in sorted((FOLDER / "memory").glob("*.py"))
+    for path in sorted(FOLDER.rglob("*.py"))
     for line, text in enumerate(path.read_text().splitlines(), 1)
     if text.strip() == "ordering.fence()"
 ]
