@@ -5,8 +5,9 @@ a browser's history or in a log is worthless. A session is named by a random num
 nothing about the token; it ends after a week, or when it is revoked. The file holds only digests,
 so reading it opens nothing. The file outlives the daemon; with another token, its content is void.
 
-Times are on the wall clock, because they outlive the machine's uptime. A session that would last
-longer than `SESSION_S` was made before the clock was set back, and is void.
+Times are those of a clock that nobody sets; in the file they are on the wall clock, because they
+outlive the machine's uptime. A session of the file that would last longer than `SESSION_S` was made
+before the wall clock was set back, and is void.
 
 Why it is correct. One process at a time writes the file, and writes it whole: `rtagent serve`
 before it starts the service, then the service. There everything else of this module runs in the
@@ -42,6 +43,11 @@ _UNREADABLE = (
 """What reading a damaged file raises."""
 
 
+def uptime() -> float:
+    """Seconds since the machine's start, in which it may have slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def wall_clock() -> float:
     """Seconds since 1970."""
     return time.clock_gettime(time.CLOCK_REALTIME)
@@ -53,15 +59,17 @@ class Sessions:
     Args:
         token: of the daemon; sessions of another token are void.
         path: of their file, in the state directory. If None, they are kept in memory only.
-        now: the wall clock.
+        now: seconds, of a clock that nobody sets.
+        wall: the wall clock.
     """
 
     def __init__(
-        self, token: str, path: Path | None = None, now: Callable[[], float] = wall_clock
+        self, token: str, path: Path | None = None, now: Callable[[], float] = uptime,
+        wall: Callable[[], float] = wall_clock,
     ) -> None:
         self._token_digest = _digest(token)
         self._path = path
-        self._now = now
+        self._now, self._wall = now, wall
         self._codes: dict[str, float] = {}
         self._sessions: dict[str, float] = {}
         if path is not None:
@@ -98,8 +106,12 @@ class Sessions:
 
     def content(self) -> bytes:
         """What the file should contain."""
-        kept = {"of": self._token_digest, "codes": self._codes, "sessions": self._sessions}
-        return json.dumps(kept).encode()
+        ahead = self._wall() - self._now()
+        kept = {
+            name: {digest: until + ahead for digest, until in table.items()}
+            for name, table in (("codes", self._codes), ("sessions", self._sessions))
+        }
+        return json.dumps({"of": self._token_digest, **kept}).encode()
 
     def write(self, content: bytes) -> None:
         """Write what `content` returned into the file. From any thread.
@@ -129,8 +141,9 @@ class Sessions:
         with suppress(*_UNREADABLE):
             kept = json.loads(read_private(path, "remove it", secret=True, longest=_LONGEST_FILE))
             if kept["of"] == self._token_digest:
+                ahead = self._wall() - self._now()
                 self._codes, self._sessions = (
-                    {str(digest): float(until) for digest, until in kept[name].items()}
+                    {str(digest): float(until) - ahead for digest, until in kept[name].items()}
                     for name in ("codes", "sessions")
                 )
 

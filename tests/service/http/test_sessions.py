@@ -13,8 +13,8 @@ from service.http.sessions import CODE_S, MOST_CODES, MOST_SESSIONS, SESSION_S, 
 TOKEN = "t" * 43
 
 
-class WallClock:
-    """A wall clock that a test sets."""
+class Clock:
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.time = 1e9
@@ -24,17 +24,22 @@ class WallClock:
 
 
 @pytest.fixture
-def clock() -> WallClock:
-    return WallClock()
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def again(tmp_path: Path, clock: WallClock) -> Callable[..., Sessions]:
+def wall() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def again(tmp_path: Path, clock: Clock, wall: Clock) -> Callable[..., Sessions]:
     """The sessions as the next process finds them."""
-    return lambda token=TOKEN: Sessions(token, tmp_path / "sessions.json", clock)
+    return lambda token=TOKEN: Sessions(token, tmp_path / "sessions.json", clock, wall)
 
 
-def test_a_code_opens_once(clock: WallClock) -> None:
+def test_a_code_opens_once(clock: Clock) -> None:
     sessions = Sessions(TOKEN, now=clock)
     code = sessions.new_code()
     assert len(code) >= 32
@@ -44,7 +49,7 @@ def test_a_code_opens_once(clock: WallClock) -> None:
     assert not sessions.redeem(code)
 
 
-def test_a_code_is_good_for_ten_minutes(clock: WallClock) -> None:
+def test_a_code_is_good_for_ten_minutes(clock: Clock) -> None:
     sessions = Sessions(TOKEN, now=clock)
     codes = [sessions.new_code() for _ in range(2)]
     clock.time += CODE_S - 1.0
@@ -53,7 +58,7 @@ def test_a_code_is_good_for_ten_minutes(clock: WallClock) -> None:
     assert not sessions.redeem(codes[1])
 
 
-def test_a_session_ends_after_a_week(clock: WallClock) -> None:
+def test_a_session_ends_after_a_week(clock: Clock) -> None:
     sessions = Sessions(TOKEN, now=clock)
     session = sessions.new_session()
     assert not sessions.knows("")
@@ -64,14 +69,50 @@ def test_a_session_ends_after_a_week(clock: WallClock) -> None:
     assert not sessions.knows(session)
 
 
-def test_a_clock_set_back_makes_no_session_immortal(clock: WallClock) -> None:
-    sessions = Sessions(TOKEN, now=clock)
-    session = sessions.new_session()
-    clock.time -= 60.0
+@pytest.mark.parametrize("step", [-60.0, 3600.0])
+def test_a_wall_clock_that_is_set_changes_nothing(
+    again: Callable[..., Sessions], clock: Clock, wall: Clock, step: float
+) -> None:
+    """As by NTP, a moment after the start of a machine that has no clock of its own."""
+    before = again()
+    first = before.new_code()
+    before.write(before.content())
+    sessions = again()
+    second, session = sessions.new_code(), sessions.new_session()
+    wall.time += step
+    assert sessions.redeem(first)
+    assert sessions.redeem(second)
+    clock.time += SESSION_S - 1.0
+    assert sessions.knows(session)
+    clock.time += 1.0
     assert not sessions.knows(session)
 
 
-def test_one_session_ends_or_all(clock: WallClock) -> None:
+def test_a_wall_clock_set_back_makes_no_session_of_the_file_immortal(
+    again: Callable[..., Sessions], wall: Clock
+) -> None:
+    sessions = again()
+    session = sessions.new_session()
+    sessions.write(sessions.content())
+    assert again().knows(session)
+    wall.time -= 60.0
+    assert not again().knows(session)
+
+
+def test_a_session_lasts_as_long_although_the_machine_is_started_again(
+    again: Callable[..., Sessions], clock: Clock, wall: Clock
+) -> None:
+    sessions = again()
+    session = sessions.new_session()
+    sessions.write(sessions.content())
+    clock.time = 0.0
+    wall.time += SESSION_S - 1.0
+    assert again().knows(session)
+    wall.time += 1.0
+    assert not again().knows(session)
+
+
+def test_one_session_ends_or_all(clock: Clock) -> None:
     sessions = Sessions(TOKEN, now=clock)
     first, second = sessions.new_session(), sessions.new_session()
     code = sessions.new_code()
@@ -83,7 +124,7 @@ def test_one_session_ends_or_all(clock: WallClock) -> None:
     assert not sessions.redeem(code)
 
 
-def test_there_are_never_more_than_so_many(clock: WallClock) -> None:
+def test_there_are_never_more_than_so_many(clock: Clock) -> None:
     sessions = Sessions(TOKEN, now=clock)
     opened = [sessions.new_session() for _ in range(MOST_SESSIONS + 3)]
     assert [sessions.knows(each) for each in opened] == [False] * 3 + [True] * MOST_SESSIONS
