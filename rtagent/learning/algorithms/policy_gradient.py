@@ -86,8 +86,10 @@ class PolicyGradient(Algorithm):
         return loss.detach(), errors.detach().abs()
 
     def _in_passes(self, module: torch.nn.Module, inputs: Inputs) -> Tensor:
-        # Parts of one length: batch normalization refuses a last one of one state.
-        count = -(-len(inputs[0]) // PASS)
+        # As many states as an update, whose memory was asked for. With three or more, no part has a
+        # single state, which batch normalization refuses.
+        most = max(3, min(PASS, self._learning.update_size))
+        count = -(-len(inputs[0]) // most)
         parts = zip(*(torch.tensor_split(each, count) for each in inputs), strict=True)
         return torch.cat([
             module(*(each.to(self.device) for each in part)).float() for part in parts

@@ -203,11 +203,21 @@ def test_how_long_a_rollout_is() -> None:
 def test_no_pass_over_a_rollout_has_a_single_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch normalization refuses it."""
     monkeypatch.setattr(policy_gradient, "PASS", T - 1)
-    made, sizes = make("ppo"), []
-    played = rollout(made, 5)
+    assert passes(make("ppo", batch_size=T)) == [T // 2, T // 2]
+    assert min(passes(make("ppo", batch_size=2))) >= 2
+
+
+def test_no_pass_over_a_rollout_has_more_states_than_an_update() -> None:
+    """The memory for more is not asked for."""
+    assert passes(make("ppo", batch_size=16)) == [14, 13, 13]
+
+
+def passes(made: PolicyGradient) -> list[int]:
+    """The states of each pass of the actor over a rollout."""
+    played, sizes = rollout(made, 5), list[int]()
     made.network.actor.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     made.prepare(played)
-    assert sizes == [T // 2, T // 2]
+    return sizes
 
 
 @pytest.mark.parametrize("reward", [0.3, -1.0, 100.0])
