@@ -166,7 +166,8 @@ class Loop:
     def _keep_learned(self, now: float) -> None:
         """Have a last checkpoint written once no learner is left, unless one of them has tried to.
 
-        A learner that is starting, or whose update takes long, is killed before it can write.
+        A learner that is starting, or whose update takes long, is killed before it can write. What
+        fails here is not tried again, as it is in other duties: a run has to end.
         """
         if self._learned_is_kept or any(child.alive for child in self._children.of("learner")):
             return
