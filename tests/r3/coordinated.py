@@ -112,9 +112,11 @@ class Daemon:
                 self.rings.limit = changes.ticks_limit
         return last
 
-    def finish_episode(self, length: int, value: float) -> None:
+    def finish_episode(self, length: int, value: float) -> Changes | None:
+        """An episode ends, and the coordinator is called; returns its change."""
         count = self.metrics.environment.episodes.count
         self.metrics.environment.episodes.append(FinishedEpisode(0, length, value, count))
+        return self.run(0.1)
 
     @property
     def used(self) -> int:

@@ -171,9 +171,7 @@ def test_a_long_bad_episode_moves_memory_as_equation_5_says() -> None:
     daemon.run(1)
     before = daemon.horizon.reservations
     daemon.finish_episode(60, 10.0)
-    daemon.run(0.1)
     daemon.finish_episode(180, 5.0)
-    daemon.run(0.1)
     after = daemon.horizon.reservations
     assert (after.alpha, after.beta) == (pytest.approx(3.0), pytest.approx(0.5))
     batch = before.batch_bytes * (1 + 2.0 * 0.5)
@@ -190,14 +188,11 @@ def test_alpha_and_beta_move_memory_where_there_is_plenty_of_it() -> None:
     before = daemon.horizon.reservations
     total = before.batch_bytes + before.replay_bytes
     daemon.finish_episode(60, 10.0)
-    daemon.run(0.1)
-    daemon.finish_episode(60, 5.0)
-    changes = daemon.run(0.1)
+    changes = daemon.finish_episode(60, 5.0)
     replay = 1.5 * before.replay_bytes
     expected = total * before.batch_bytes / (before.batch_bytes + replay)
     assert changes.batch_bytes == pytest.approx(expected, rel=1e-3)
-    daemon.finish_episode(600, 5.0)
-    changes = daemon.run(0.1)
+    changes = daemon.finish_episode(600, 5.0)
     assert changes.batch_bytes == 40 * MIB
 
 
@@ -206,11 +201,9 @@ def test_the_division_returns_to_the_configured_one() -> None:
     daemon.run(1)
     for value in (10.0, 5.0, 2.0):
         daemon.finish_episode(60, value)
-        daemon.run(0.1)
     assert daemon.horizon.reservations.batch_bytes < 25 * MIB
     for _ in range(24):
         daemon.finish_episode(60, 2.0)
-        daemon.run(0.1)
     assert daemon.horizon.reservations.batch_bytes == pytest.approx(40 * MIB, rel=0.01)
 
 
@@ -220,7 +213,6 @@ def test_bad_episodes_leave_the_batches_what_the_smallest_needs() -> None:
     shares = []
     for number in range(400):
         daemon.finish_episode(60, -(1.5 ** min(number, 200)))
-        daemon.run(0.1)
         shares.append(daemon.horizon.reservations.batch_bytes / MIB)
     assert min(shares) == pytest.approx(50, abs=0.01)
 
@@ -230,9 +222,7 @@ def test_a_return_that_is_no_number_changes_nothing() -> None:
     daemon.run(1)
     before = daemon.horizon.reservations
     daemon.finish_episode(60, float("nan"))
-    daemon.run(0.1)
     daemon.finish_episode(60, 1.0)
-    daemon.run(0.1)
     after = daemon.horizon.reservations
     assert (after.alpha, after.beta) == (1.0, 1.0)
     assert after.replay_bytes == before.replay_bytes

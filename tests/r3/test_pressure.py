@@ -40,7 +40,6 @@ def test_pressure_halves_both_reservations_and_they_come_back_slowly() -> None:
     daemon.levels = [CALM, Level("group", 1024 * MIB, 10 * MIB)]
     held = sum(daemon.rings.pages().values()) - FIXED_BYTES
     changes = daemon.run(0.1)
-    assert changes is not None
     assert changes.urgent
     assert changes.batch_bytes == BASE_BYTES // 2
     assert changes.ticks_limit == pytest.approx(held / 2 / TICK_BYTES, abs=RESERVE_TICKS + 1)
@@ -96,7 +95,6 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     daemon.coordinator._keeper.note_out_of_memory(int(daemon.clock.now() * 1e9), 32)
     daemon.metrics.learners[0].out_of_memory += 1
     changes = daemon.run(0.1)
-    assert changes is not None
     assert changes.ticks_limit <= 0.52 * held + RESERVE_TICKS
     assert changes.batch_bytes == BASE_BYTES // 2
     assert len(daemon.events_of("out_of_memory")) == 1
@@ -114,7 +112,6 @@ def test_a_shortage_before_a_batch_was_measured_leaves_the_batches_their_size() 
     daemon.levels = [CALM]
     daemon.horizon.write(measured)
     changes = daemon.run(CALM_S / 2)
-    assert changes is not None
     desired = replace(daemon.desired, batch_bytes=changes.batch_bytes)
     assert daemon.coordinator._keeper.batch_size(desired) == 32
 
