@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,9 +21,7 @@ from rtagent.staggering.instructions import (
     Now,
     Reply,
     WaitFrame,
-    WaitUntil,
 )
-from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.state import Plan, StaggerState
 from tests.staggering.begun import TICK, begun, fresh
 
@@ -67,12 +65,6 @@ def test_a_ticket_never_looks_back_nor_repeats_lost_frames() -> None:
     claim(state, 6, Moment(0.0, 10), TICK)
     assert claim(state, 6, Moment(0.0, 50), TICK).frame == 50
     assert claim(state, 6, Moment(0.0, 50), TICK).frame == 51
-
-
-def test_tickets_follow_frame_numbers_that_were_restarted() -> None:
-    state = fresh()
-    claim(state, 6, Moment(0.0, 10_000), TICK)
-    assert claim(state, 6, Moment(0.0, 3), TICK).frame == 3
 
 
 def test_more_tickets_than_processes_and_a_few_begin_again() -> None:
@@ -229,47 +221,6 @@ def test_damaged_bounds_are_forgotten() -> None:
     assert state.load().bound == 6
 
 
-def test_the_lock_is_held_for_every_plan_and_never_across_an_instruction() -> None:
-    for algorithm, factory in ALGORITHMS.items():
-        lock = Watched()
-        state = fresh()
-        state.reset(algorithm, 0.0, 1)
-        load = state.load
-
-        def guarded(lock: Watched = lock, load: Callable[[], Plan] = load) -> Plan:
-            assert lock.held
-            return load()
-
-        state.load = guarded  # type: ignore[method-assign]
-        run = factory(0, state, lock, TICK)
-        asked = next(run)
-        at = Moment(1.0, 50)
-        for _ in range(60):
-            assert not lock.held
-            if isinstance(asked, Infer):
-                at = Moment(at.now + 5 * TICK, at.newest + 5)
-                asked = run.send(Inferred(at.newest - 5, 5 * TICK, at.now, at.newest))
-            else:
-                # Waits end early every other time.
-                at = Moment(at.now + TICK / 2, int((at.now + TICK / 2) / TICK))
-                asked = run.send(at)
-        assert lock.entered > 5 or algorithm.startswith(("unstaggered", "sequential"))
-
-
-class Watched:
-    """A claim lock that knows whether it is held."""
-
-    def __init__(self) -> None:
-        self.held, self.entered = False, 0
-
-    def __enter__(self) -> None:
-        assert not self.held
-        self.held, self.entered = True, self.entered + 1
-
-    def __exit__(self, *_: object) -> None:
-        self.held = False
-
-
 def test_one_cycle_of_the_generator() -> None:
     state = fresh()
     feed(state, 5.0)
@@ -393,28 +344,6 @@ def test_one_that_has_waited_long_for_the_lock_acts_on_the_newest_frame() -> Non
         asked = run.send(Moment(newest * TICK, newest))
     assert asked == Infer(100)
     assert run.send(Inferred(100, 5 * TICK, 105 * TICK, 105)) == Deposit(106, 100)
-
-
-def test_one_that_was_held_up_before_its_claim_takes_no_tickets_back() -> None:
-    state = fresh()
-    feed(state, 5.0)
-    run = Process(0, state)
-    # It has looked at frame 10, and is stopped; the others go on.
-    for newest in range(10, 300):
-        claim(state, 6, Moment(newest * TICK, newest), TICK)
-    waiting = Process(1, state)
-    assert waiting.send(Moment(299 * TICK, 299)) == WaitFrame(300)
-    assert run.send(Moment(10 * TICK, 10)) == WaitFrame(301)
-    assert waiting.send(Moment(299.5 * TICK, 299)) == WaitFrame(300), "it keeps its ticket"
-
-
-def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
-    state = fresh(processes=2)
-    run = Process(5, state)
-    assert run.send(Moment(1.0, 10)) == WaitUntil(1.0 + TICK)
-    state.reset("maximum-time", 1.0, 2)
-    with pytest.raises(StopIteration):
-        run.send(Moment(1.02, 11))
 
 
 def test_a_wrong_answer_is_refused() -> None:

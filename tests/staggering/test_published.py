@@ -10,7 +10,7 @@ from rtagent.staggering.published import (
     published_expected_time,
     published_maximum_time,
 )
-from tests.staggering.begun import TICK, begun, fresh
+from tests.staggering.begun import begun, fresh
 
 
 @pytest.mark.parametrize(("leaves", "delays"), [
@@ -35,17 +35,6 @@ def test_a_new_maximum_delays_the_others_by_their_directed_distance(
     delays[3] += 1.0
     assert list(state.delays[:4]) == pytest.approx(delays)
     assert state.load().period == 0.1
-
-
-def test_a_process_outside_the_ring_waits_and_every_one_ends_with_its_algorithm() -> None:
-    state = fresh("published-maximum-time", 4)
-    run = begun(published_maximum_time, 5, state)
-    assert run.send(Moment(1.0, 50)) == WaitUntil(1.0 + TICK)
-    state.delays[1] = 0.03
-    state.reset("adaptive", 0.0, 4)
-    assert not state.delays.any()
-    with pytest.raises(StopIteration):
-        run.send(Moment(1.02, 51))
 
 
 def test_a_shorter_inference_waits_for_the_maximum() -> None:

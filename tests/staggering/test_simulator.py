@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
 
-from rtagent.config.section import Algorithm
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.inference_times import (
@@ -32,10 +30,6 @@ from rtagent.staggering.simulator import (
 
 def run(seed: int = 0, **options: object) -> SimulationResult:
     return simulate(SimulationConfig(**{"seconds": 20.0} | options), np.random.default_rng(seed))  # type: ignore[arg-type]
-
-
-def test_what_can_be_configured_is_there() -> None:
-    assert set(LIVE) < set(get_args(Algorithm)) < set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -50,11 +50,6 @@ def test_no_slot_is_used_twice_and_rings_share_them_out() -> None:
     assert slot_after(plan, 0, 1, 9.9, 10.0) == pytest.approx(11.0)
 
 
-def test_a_process_outside_the_ring_looks_again_after_a_tick() -> None:
-    run = begun(expected_time, 5, settled("expected-time", 0.1))
-    assert run.send(Moment(1.0, 50)) == WaitUntil(pytest.approx(1.0 + TICK))
-
-
 def test_maximum_time_registers_one_t_after_its_slot() -> None:
     state = settled("maximum-time", 0.1)
     run = begun(maximum_time, 2, state)

@@ -50,6 +50,13 @@ def test_sequential_has_one_process_whatever_is_asked(update: str) -> None:
     assert fresh(f"sequential{update}", 8).membership.ring == (0,)
 
 
+def test_an_algorithm_begins_without_the_delays_of_the_one_before() -> None:
+    state = fresh("published-maximum-time", 4)
+    state.delays[1] = 0.03
+    state.reset("adaptive", 0.0, 4)
+    assert not state.delays.any()
+
+
 def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
     state = fresh()
     seen = [state.load().generation]
