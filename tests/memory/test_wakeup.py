@@ -30,16 +30,15 @@ def words(memory: memoryview) -> np.ndarray:
     return np.frombuffer(memory, np.int64)
 
 
-def test_condition_that_holds_is_not_waited_for(memory: memoryview) -> None:
+@pytest.mark.parametrize(
+    ("holds", "limit_s"), [(True, 60.0), (True, 0.0), (False, 0.03), (False, 0.0), (False, -1.0)]
+)
+def test_a_wait_lasts_until_the_condition_holds_or_the_time_is_up(
+    memory: memoryview, holds: bool, limit_s: float
+) -> None:
     began = time.monotonic()
-    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 60.0)
-    assert time.monotonic() - began < 30.0
-
-
-def test_time_limit(memory: memoryview) -> None:
-    began = time.monotonic()
-    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.03)
-    assert 0.03 <= time.monotonic() - began < 30.0
+    assert Doorbell(memory, OFFSET).wait_for(lambda: holds, MonotonicClock(), limit_s) is holds
+    assert (0.0 if holds else limit_s) <= time.monotonic() - began < 30.0
 
 
 def test_without_the_call_of_the_kernel_a_sleeper_looks_now_and_then(
@@ -57,12 +56,6 @@ def test_without_the_call_of_the_kernel_a_sleeper_looks_now_and_then(
     assert clock.now() == 4.5 * LOOK_S
     assert bell.wait_for(condition, clock, 60.0)
     assert len(looks) <= 12
-
-
-def test_time_that_is_up_already(memory: memoryview) -> None:
-    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.0)
-    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), -1.0)
-    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 0.0)
 
 
 def test_ring_between_check_and_sleep_is_not_lost(memory: memoryview) -> None:
