@@ -28,7 +28,10 @@ def sources() -> list[str]:
 @needs_compiler
 def test_the_installation_has_compiled_it() -> None:
     assert compiled.compiled_fence() is not None
-    names = "gather look_up intact sum_tree_draw search priorities max_pool pixels adam"
+    names = (
+        "gather look_up intact sum_tree_draw search priorities pixels adam max_pool"
+        " max_pool_backward"
+    )
     for name in names.split():
         assert compiled.compiled(f"rtagent_{name}") is not None, name
 

@@ -62,12 +62,11 @@ def test_newest_publication(buffers: WeightBuffers, memory: memoryview) -> None:
         assert buffers.copies[buffers.current][0].tolist() == pattern(version).tolist()
 
 
-def test_copies_do_not_overlap(memory: memoryview, buffers: WeightBuffers) -> None:
+def test_copies_do_not_overlap(buffers: WeightBuffers) -> None:
     for version in range(1, BUFFERS + 1):
         publish(buffers, version)
     for version in range(1, BUFFERS + 1):
         assert buffers.copies[version % BUFFERS][0].tolist() == pattern(version).tolist()
-    assert len(memory) >= WeightBuffers.size(PARAMETERS)
 
 
 @pytest.mark.parametrize("at", [0, PARAMETERS // 2, PARAMETERS - 1])

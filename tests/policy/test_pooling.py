@@ -32,11 +32,6 @@ def random_values(shape: tuple[int, ...], most: int = 1000) -> Tensor:
     return laid_out(torch.randint(-most, most + 1, shape, generator=generator).float())
 
 
-def test_it_was_compiled() -> None:
-    assert pooling._FORWARD is not None
-    assert pooling._BACKWARD is not None
-
-
 @pytest.fixture(scope="module")
 def in_small_registers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The same source, compiled for a processor whose registers hold eight channels."""
