@@ -211,22 +211,10 @@ def ledger(*rows: tuple[int, int, float, int, int]) -> Rows:
     return made
 
 
-def transitions(rows: Rows, n_step: int = 1, unit: Unit = "ticks") -> list[Found]:
-    index = DecisionIndex(100, DTYPE["action"], 0.5, n_step, discount=unit)
+def transitions(rows: Rows, n_step: int = 1) -> list[Found]:
+    index = DecisionIndex(100, DTYPE["action"], 0.5, n_step)
     index.feed(rows)
     return contents(index)
-
-
-def test_default_ticks_belong_to_the_decision_before() -> None:
-    rows = ledger(
-        (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, 0), (3, 2, 4, 0, 0), (4, 3, 8, 0, 0)
-    )
-    assert transitions(rows) == [
-        (0, 101, 1 + 0.5 * 2, 0.5**2, 2, False), (2, 103, 4.0, 0.5, 3, False)
-    ]
-    assert transitions(rows, unit="decisions") == [
-        (0, 101, 3.0, 0.5, 2, False), (2, 103, 4.0, 0.5, 3, False)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -276,11 +264,6 @@ def test_an_action_from_the_future_is_no_decision() -> None:
         (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 2, 1, 0, 0), (3, 9, 1, 0, 0), (4, 3, 1, 0, 0)
     )
     assert transitions(rows) == [(0, 101, 1.75, 0.125, 3, False)]
-
-
-def test_returns_that_are_not_finite_are_left_out() -> None:
-    rows = ledger(*[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)])
-    assert [each[0] for each in transitions(rows, 3)] == [0, 1, 5, 6, 7]
 
 
 def test_a_return_too_large_for_float32_is_left_out() -> None:
