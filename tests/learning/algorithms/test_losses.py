@@ -360,19 +360,6 @@ def test_the_losses_of_a_random_actor_are_the_weighted_equations(rng: np.random.
     assert float(found) == pytest.approx(float(wanted), rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize(("entropy", "grows"), [(-3.0, False), (3.0, True)])
-def test_a_policy_with_too_little_entropy_gets_a_higher_temperature(
-    entropy: float, grows: bool
-) -> None:
-    logarithm = torch.zeros(1, requires_grad=True)
-    densities = torch.zeros(4, requires_grad=True)
-    temperature_loss(logarithm, densities, entropy, torch.ones(4)).backward()
-    assert logarithm.grad is not None
-    assert densities.grad is None
-    # A step goes against the gradient.
-    assert (float(logarithm.grad) < 0.0) is grows
-
-
 # ---- all
 
 
