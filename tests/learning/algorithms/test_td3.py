@@ -45,14 +45,6 @@ def test_target_actions_are_smoothed_by_the_generator_s_noise() -> None:
     assert found[0] == found[1] != found[2]
 
 
-def turn(update: SharedUpdate, seed: int) -> bool:
-    """One update; whether the actor had a part in it."""
-    progress = update.refresh()
-    gradient = update.compute(batch(seed), progress.updates)
-    update.apply(gradient)
-    return gradient.acting
-
-
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of steps behind the actor's moments, as Adam was told it at each of its steps."""
@@ -98,10 +90,10 @@ def with_another_delay(update: SharedUpdate) -> SharedUpdate:
 def test_with_another_delay_adam_counts_on(counted: list[int]) -> None:
     (update,) = in_turn(1, "td3", policy_delay=1)
     for step in range(3):
-        turn(update, step)
+        update.step(batch(step))
     later = with_another_delay(update)
     for step in range(8):
-        turn(later, step)
+        later.step(batch(step))
     assert counted == list(range(len(counted)))
     assert len(counted) > 4
 
@@ -109,9 +101,9 @@ def test_with_another_delay_adam_counts_on(counted: list[int]) -> None:
 def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> None:
     (update,) = in_turn(1, "td3", policy_delay=1)
     for step in range(12):
-        turn(update, step)
+        update.step(batch(step))
     later = with_another_delay(update)
-    shares = [turn(later, step) for step in range(13)]
+    shares = [later.step(batch(step)).acting for step in range(13)]
     assert 3 <= sum(shares) <= 5
 
 
