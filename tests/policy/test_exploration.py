@@ -39,11 +39,11 @@ def test_an_exponential_schedule_that_never_ends_is_refused() -> None:
     assert parse_config({"policy": policy | {"epsilon_end": 0.01}}).policy.epsilon_end == 0.01
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 0.9, 1.0])
 def test_frequency(rate: float) -> None:
     blocks = 20_000
     share = np.mean([explores(3, tick, 1, rate, 4) is not None for tick in range(blocks)])
-    assert abs(share - rate) < 5 * (rate * (1 - rate) / blocks) ** 0.5
+    assert abs(share - rate) <= 5 * (rate * (1 - rate) / blocks) ** 0.5
 
 
 @pytest.mark.parametrize("actions", [2, 3, 7])
@@ -69,11 +69,6 @@ def test_one_draw_is_held_for_a_block() -> None:
     blocks = [drawn[start : start + 8] for start in range(0, 800, 8)]
     assert all(len(set(block)) == 1 for block in blocks)
     assert len({block[0] for block in blocks}) == 4
-
-
-def test_no_rate_never_and_full_rate_always() -> None:
-    assert all(explores(1, tick, 1, 0.0, 3) is None for tick in range(1000))
-    assert all(explores(1, tick, 1, 1.0, 3) is not None for tick in range(1000))
 
 
 def test_a_higher_rate_keeps_the_draws_of_a_lower_one() -> None:
