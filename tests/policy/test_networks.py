@@ -120,8 +120,9 @@ class WithBatchNorm(nn.Module):
         return self.layers(observations)  # type: ignore[no-any-return]
 
 
-@pytest.fixture
-def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(autouse=True)
+def factories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What users may have written, as the module `user_policies`."""
     module = ModuleType("user_policies")
 
     def fails(*_: object) -> None:
@@ -147,10 +148,8 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ),
     )
     monkeypatch.setitem(sys.modules, "user_policies", module)
-    return module
 
 
-@pytest.mark.usefixtures("factories")
 def test_factory_is_used() -> None:
     policy = PolicyConfig(factory="user_policies:good")
     module = networks.build(policy, VECTORS, ACTIONS)
@@ -159,13 +158,11 @@ def test_factory_is_used() -> None:
     assert networks.describe(policy, VECTORS) == "user_policies:good"
 
 
-@pytest.mark.usefixtures("factories")
 def test_a_factory_may_give_another_precision() -> None:
     module = networks.build(PolicyConfig(factory="user_policies:half"), VECTORS, ACTIONS)
     assert module(torch.zeros(3, 1, 5)).dtype == torch.float32
 
 
-@pytest.mark.usefixtures("factories")
 def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
     module = networks.build(PolicyConfig(factory="user_policies:frozen"), VECTORS, ACTIONS)
     modes = {type(each).__name__: each.training for each in module.children()}
@@ -173,7 +170,6 @@ def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
     assert module.training
 
 
-@pytest.mark.usefixtures("factories")
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
@@ -192,7 +188,6 @@ def test_bad_factories_are_one_clear_line(factory: str, said: str) -> None:
         networks.build(PolicyConfig(factory=factory), VECTORS, ACTIONS)
 
 
-@pytest.mark.usefixtures("factories")
 def test_a_factory_for_c51_gives_logits() -> None:
     head = Head(support=Support(11, -1.0, 1.0))
     policy = PolicyConfig(factory="user_policies:logits")
@@ -202,7 +197,6 @@ def test_a_factory_for_c51_gives_logits() -> None:
     assert name == "user_policies:logits, c51 of 11 atoms from -1 to 1"
 
 
-@pytest.mark.usefixtures("factories")
 @pytest.mark.parametrize(
     ("factory", "head", "said"),
     [
@@ -218,7 +212,6 @@ def test_a_factory_whose_head_is_another_is_refused(factory: str, head: Head, sa
         networks.build(policy, VECTORS, ACTIONS, head)
 
 
-@pytest.mark.usefixtures("factories")
 def test_a_factory_for_continuous_actions_gives_actions() -> None:
     policy = PolicyConfig(factory="user_policies:steers")
     assert networks.build(policy, VECTORS, BOX, ACTOR)(torch.zeros(3, 1, 5)).shape == (3, 2)
