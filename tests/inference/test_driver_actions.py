@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,13 @@ from tests.inference.driver_bench import INDEX, PARAMETERS, Bench
 def steered(monkeypatch: pytest.MonkeyPatch, box: gymnasium.spaces.Box) -> Bench:
     """A driver whose actions have three continuous components."""
     return Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+
+
+def assert_refused(bench: Bench, *answer: Any) -> None:
+    """The policy answers so to the newest frame, and the error names the frame."""
+    bench.policy.answers = np.float32(answer)
+    with pytest.raises(FloatingPointError, match=f"to frame {bench.frames.newest}"):
+        bench.follow(Infer(None))
 
 
 def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
@@ -41,9 +48,7 @@ def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
     assert len({bench.slots.at(tick)[0].registered_at for tick in (9, 10, 11)}) == 1
     (sample,) = bench.record.registrations_since(0)
     assert (sample["tick"], sample["ticks"]) == (9, 3)
-    bench.policy.answers[2, 0] = np.nan
-    with pytest.raises(FloatingPointError, match="to frame 2"):
-        bench.follow(Infer(2))
+    assert_refused(bench, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [np.nan, 0.0, 1.0])
 
 
 @pytest.mark.parametrize(("tick", "chosen"), [(3, [0, 1, 2]), (4, [1, 2]), (5, [2]), (9, [2])])
@@ -142,23 +147,17 @@ def test_a_policy_may_exclude_actions(bench: Bench) -> None:
     assert {each.action for each in found} == {0, 2}
     assert np.isfinite([each.log_probability for each in found]).all()
     for wrong in ([-np.inf] * 3, [0.0, np.nan, 1.0], [0.0, -np.inf, np.inf]):
-        bench.policy.answers = np.array(wrong, np.float32)
-        with pytest.raises(FloatingPointError, match="to frame 11"):
-            bench.follow(Infer(11))
+        assert_refused(bench, *wrong)
 
 
 def test_a_finished_policy_may_exclude_actions(bench: Bench) -> None:
     """As one that learned to, by ppo, does in the file that `rtagent export` writes."""
     bench.show(0)
-    bench.policy.answers = np.float32([[-np.inf, 0.0, 1.0], [0.0, -np.inf, -1.0]])
-    with pytest.raises(FloatingPointError, match="to frame 0"):
-        bench.follow(Infer(0))
+    assert_refused(bench, [-np.inf, 0.0, 1.0], [0.0, -np.inf, -1.0])
     bench.policy.answers_actions = True  # type: ignore[attr-defined]
     bench.follow(Infer(0), Deposit(1, 0))
     assert [bench.slots.at(tick)[0].action for tick in (1, 2)] == [2, 0]
-    bench.policy.answers = np.float32([0.0, np.nan, 1.0])
-    with pytest.raises(FloatingPointError, match="to frame 0"):
-        bench.follow(Infer(0))
+    assert_refused(bench, 0.0, np.nan, 1.0)
 
 
 def test_a_finished_policy_excludes_no_part_of_a_continuous_action(
@@ -167,9 +166,7 @@ def test_a_finished_policy_excludes_no_part_of_a_continuous_action(
     bench = steered(monkeypatch, gymnasium.spaces.Box(-2.0, 2.0, (3,)))
     bench.show(0)
     bench.policy.answers_actions = True  # type: ignore[attr-defined]
-    bench.policy.answers = np.float32([0.0, -np.inf, 1.0])
-    with pytest.raises(FloatingPointError, match="to frame 0"):
-        bench.follow(Infer(0))
+    assert_refused(bench, 0.0, -np.inf, 1.0)
 
 
 @pytest.mark.parametrize("shape", [(PARAMETERS + 1,), (PARAMETERS - 1,), (4, PARAMETERS + 1), (0,)])
@@ -202,9 +199,7 @@ def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     (found,) = bench.slots.at(9)
     # The second component was outside its bounds.
     assert found.action.tolist() == [0.25, 0.5, 3.0]
-    bench.policy.answers = np.float32([0.0, np.nan, 0.0])
-    with pytest.raises(FloatingPointError, match="to frame 2"):
-        bench.follow(Infer(2))
+    assert_refused(bench, 0.0, np.nan, 0.0)
 
 
 def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
