@@ -77,6 +77,12 @@ class InThisProcess:
                 yield name, error
 
 
+def interrupt(experiment: Experiment, options: Options, after: int) -> None:
+    """Perform an experiment until Ctrl-C comes after so many calls."""
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment, options, InThisProcess(after))
+
+
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
     return Options("doubling", tmp_path / "out", seeds=(0, 1), command=COMMAND)
@@ -88,8 +94,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_night_that_is_interrupted_goes_on(options: Options) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(1, 2, 3), options, InThisProcess(most=2))
+    interrupt(experiment_of(1, 2, 3), options, after=2)
     kept = json.loads((options.out / "results.json").read_text())
     assert [(each["params"]["x"], each["seed"]) for each in kept["trials"]] == [(1, 0), (2, 0)]
     rest = InThisProcess()
@@ -192,8 +197,7 @@ def test_more_seeds_and_parameters_are_added(options: Options) -> None:
 def test_trials_under_other_conditions_are_not_mixed(
     options: Options, name: str, now: object
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(1, 2), options, InThisProcess(most=1))
+    interrupt(experiment_of(1, 2), options, after=1)
     path = options.out / "results.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: now}))
     with pytest.raises(UserError, match=f"holds trials made with {name}.*--anew"):
@@ -204,8 +208,7 @@ def test_trials_under_other_conditions_are_not_mixed(
 
 def test_begun_anew_nothing_old_goes_on_even_if_nothing_new_is_finished(options: Options) -> None:
     perform(experiment_of(1), options, InThisProcess())
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(1), replace(options, anew=True), InThisProcess(most=0))
+    interrupt(experiment_of(1), replace(options, anew=True), after=0)
     rest = InThisProcess()
     perform(experiment_of(1), options, rest)
     assert sum(rest.waves) == 2
@@ -214,8 +217,7 @@ def test_begun_anew_nothing_old_goes_on_even_if_nothing_new_is_finished(options:
 def test_begun_anew_no_old_table_or_picture_stands_beside_new_trials(options: Options) -> None:
     perform(experiment_of(1), options, InThisProcess())
     (options.out / "notes.txt").touch()
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(5), replace(options, anew=True), InThisProcess(most=1))
+    interrupt(experiment_of(5), replace(options, anew=True), after=1)
     assert {each.name for each in options.out.iterdir()} == {"results.json", "notes.txt"}
 
 
@@ -234,17 +236,14 @@ def test_the_code_may_not_change_within_an_experiment_and_the_results_may(
     git("add", "-A")
     git("commit", "-qm", "first")
     monkeypatch.setattr(engine, "CHECKOUT", tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(1, 2), replace(options, anew=True), InThisProcess(most=1))
-    with pytest.raises(KeyboardInterrupt):
-        perform(experiment_of(1, 2), options, InThisProcess(most=1))
+    interrupt(experiment_of(1, 2), replace(options, anew=True), after=1)
+    interrupt(experiment_of(1, 2), options, after=1)
     assert len(json.loads(kept.read_text())["trials"]) == 2
     for edit in ("new", "newer"):
         code.write_text(edit)
         with pytest.raises(UserError, match="holds trials made with code"):
             perform(experiment_of(1, 2), options, InThisProcess())
-        with pytest.raises(KeyboardInterrupt):
-            perform(experiment_of(1, 2), replace(options, anew=True), InThisProcess(most=1))
+        interrupt(experiment_of(1, 2), replace(options, anew=True), after=1)
     assert len(perform(experiment_of(1, 2), options, InThisProcess())["trials"]) == 4
 
 
@@ -306,8 +305,7 @@ def test_an_interrupted_save_leaves_the_old_file(
 
 def test_waves_keep_their_partners(options: Options) -> None:
     pairs = experiment_of(1, 2, 3, 4, wave=2)
-    with pytest.raises(KeyboardInterrupt):
-        perform(pairs, options, InThisProcess(most=1))
+    interrupt(pairs, options, after=1)
     rest = InThisProcess()
     perform(pairs, options, rest)
     assert rest.waves == [1, 2, 2, 2]
