@@ -11,6 +11,7 @@ import pytest
 import rtagent
 from benchmarks import learning_runs
 from benchmarks.learning_runs import learn, timed
+from rtagent.clock import VirtualClock
 from rtagent.memory.process_metrics import EPISODES as KEPT
 from tests.conftest import make_blueprint
 from tests.rows import private_rings, write_row
@@ -45,16 +46,12 @@ def test_time_counts_what_the_clock_slipped() -> None:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     """The time; a run is found ready 10 s after its first tick."""
-    seconds = [10.0]
-
-    def sleep(more: float) -> None:
-        seconds[0] += more
-
-    clock = SimpleNamespace(monotonic=lambda: seconds[0], sleep=sleep)
-    monkeypatch.setattr(learning_runs, "time", clock)
-    return seconds
+    clock = VirtualClock(10.0)
+    time = SimpleNamespace(monotonic=clock.now, sleep=clock.advance)
+    monkeypatch.setattr(learning_runs, "time", time)
+    return clock
 
 
 class StandIn:
@@ -85,7 +82,7 @@ class StandIn:
         }
 
 
-@pytest.mark.usefixtures("now")
+@pytest.mark.usefixtures("clock")
 def test_progress_is_told_of_a_policy_that_draws_its_actions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +93,7 @@ def test_progress_is_told_of_a_policy_that_draws_its_actions(
     assert "3 updates  epsilon unknown" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("now")
+@pytest.mark.usefixtures("clock")
 def test_a_run_whose_process_keeps_failing_has_no_figures(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,13 +112,13 @@ def test_a_run_whose_process_keeps_failing_has_no_figures(
 
 
 def test_no_episode_is_lost_between_two_lines_of_progress(
-    now: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A policy that has collapsed makes more episodes in a minute than the record keeps."""
     an_s = 20
 
     def since(seen: int) -> tuple[Any, int]:
-        count = int(now[0] * an_s)
+        count = int(clock.now() * an_s)
         return np.repeat(EPISODES[:1], count - max(seen, count - KEPT)), count
 
     class Busy(StandIn):
@@ -131,7 +128,7 @@ def test_no_episode_is_lost_between_two_lines_of_progress(
 
     monkeypatch.setattr(rtagent, "Runtime", Busy)
     found = learn(rtagent.Config(), 2.5, "seed 0: ")
-    assert now == [150.0]
+    assert clock.now() == 150.0
     assert len(found["episodes"]) == 150 * an_s
     told = [line.split(" min")[0][-3:] for line in capsys.readouterr().err.splitlines()]
     assert told == ["1.0", "2.0", "2.5"]

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.acting import registration
 from benchmarks.acting.registration import ANSWER_S, _ours, _over_queues
+from rtagent.clock import VirtualClock
 
 
 @pytest.mark.parametrize(("after_s", "counts"), [(0.0001, True), (0.02, True), (2.0, False)])
@@ -17,17 +18,14 @@ def test_an_action_that_comes_after_half_a_tick_counts(
     after_s: float, counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only ours were left out, so the slowest of one side alone were missing in its figures."""
-    now = [5.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
+    clock = VirtualClock(5.0)
 
     class Written:
         def __getitem__(self, number: int) -> float:
-            return 5.0 + after_s if now[0] >= 5.0 + after_s else 0.0
+            return 5.0 + after_s if clock.now() >= 5.0 + after_s else 0.0
 
     monkeypatch.setattr(
-        registration, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+        registration, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.advance)
     )
     world: Any = SimpleNamespace(
         metrics=SimpleNamespace(environment=SimpleNamespace()),
@@ -39,7 +37,7 @@ def test_an_action_that_comes_after_half_a_tick_counts(
         assert found == pytest.approx((1e6 * after_s, 1e6 * after_s))
     else:
         assert found is None
-        assert now[0] == pytest.approx(5.0 + ANSWER_S, abs=0.01)
+        assert clock.now() == pytest.approx(5.0 + ANSWER_S, abs=0.01)
 
 
 def test_the_action_of_a_frame_that_was_given_up_is_not_that_of_the_next() -> None:

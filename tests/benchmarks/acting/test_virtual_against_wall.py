@@ -14,6 +14,7 @@ import pytest
 import rtagent
 from benchmarks.acting import virtual_against_wall
 from benchmarks.acting.virtual_against_wall import on_the_wall_clock
+from rtagent.clock import VirtualClock
 from tests.conftest import make_blueprint
 from tests.rows import private_rings, write_row
 
@@ -68,13 +69,9 @@ def test_it_is_as_long_on_the_wall_clock_as_in_virtual_time(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was longer by the time until every process had acted."""
-    now = [10.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(virtual_against_wall, "time", clock)
+    clock = VirtualClock(10.0)
+    time = SimpleNamespace(monotonic=clock.now, sleep=clock.advance)
+    monkeypatch.setattr(virtual_against_wall, "time", time)
     monkeypatch.setattr(rtagent, "Runtime", stand_in)
     on_the_wall_clock(rtagent.Config(), 8.1)
-    assert now == [pytest.approx(15.1)]
+    assert clock.now() == pytest.approx(15.1)
