@@ -26,7 +26,6 @@ def alone(**settings: object) -> SharedUpdate:
 
 def turn(update: SharedUpdate, seed: int, *, kept: bool = False) -> None:
     progress = update.refresh()
-    assert progress is not None
     update.apply(update.compute(batch(seed), progress.updates), alone=kept)
 
 
@@ -121,7 +120,6 @@ def test_a_gradient_is_as_stale_as_the_newest_state_says() -> None:
     first = alone()
     second = beside(first, network(), APART)
     progress = first.refresh()
-    assert progress is not None
     late = first.compute(batch(0), progress.updates)
     assert first.staleness(late) == 0
     for step in range(3):
@@ -139,7 +137,6 @@ def test_who_publishes_for_the_dead_publishes_what_is_stored() -> None:
     found = np.empty(len(first.state.current.weights), np.float32)
     second.publish()
     info = second.weights.read(found)
-    assert info is not None
     assert info.updates == 3
     np.testing.assert_array_equal(found, first.state.current.weights)
 

@@ -328,9 +328,7 @@ def test_the_rate_of_updates_is_measured(start: Start) -> None:
 def noise_seed(run: Run) -> int:
     """The seed of the noise that a learner's algorithm draws."""
     _, update = run.begin()
-    generator = update.algorithm.generator
-    assert generator is not None
-    return generator.initial_seed()
+    return update.algorithm.generator.initial_seed()
 
 
 def test_learners_draw_different_noise(start: Start) -> None:

@@ -11,7 +11,6 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
 from rtagent.learning import placing
-from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placing import Placing
 from rtagent.learning.profiling import random_batch
@@ -70,9 +69,7 @@ class Bench:
 
     @property
     def plain(self) -> bool:
-        algorithm = self.update.algorithm
-        assert isinstance(algorithm, Placeable)
-        return type(algorithm.runner) is StepRunner
+        return type(self.update.algorithm.runner) is StepRunner
 
 
 @pytest.fixture

@@ -174,10 +174,8 @@ def test_it_learns_what_to_do(name: str) -> None:
         update.refresh()
         played = rollout(update.algorithm, seed)  # type: ignore[arg-type]
         rewards.append(float(played.batch.rewards.mean()))
-        algorithm = update.algorithm
-        assert isinstance(algorithm, PolicyGradient)
-        whole = algorithm.prepare(played)
-        for part in algorithm.updates_of(T, 20, rng):
+        whole = update.algorithm.prepare(played)
+        for part in update.algorithm.updates_of(T, 20, rng):
             assert update.step(part_of(whole, part)).finite
     assert np.mean(rewards[:3]) < 0.6 < 0.68 < np.mean(rewards[-5:])
     # What is published is the policy.

@@ -29,7 +29,6 @@ BLUEPRINT = make_blueprint(
     frame_shape=(1,), frame_dtype="float32", frame_stack=1, pending_actions=4
 )
 PENDING = PendingActions.of(BLUEPRINT)
-assert PENDING is not None
 CAPACITY = 1024
 TICKS = 400
 UNKNOWN = [-1, -1, -1, -1]
@@ -64,7 +63,6 @@ class World:
 def played(seed: int) -> World:
     """A run of `TICKS` ticks with four inference processes."""
     world = World(*private_rings(BLUEPRINT, CAPACITY), ActionSlots.private(BLUEPRINT))
-    assert PENDING is not None
     rng, reader = np.random.default_rng(seed), PendingReader(PENDING, world.ledger, world.slots)
     arbiter, workers = Arbiter(), [Inference() for _ in range(4)]
     start = episode = 0
@@ -105,8 +103,6 @@ def decoded(vectors: torch.Tensor) -> list[list[int]]:
 
 def check(world: World, batch: Batch) -> None:
     """Compare a batch with the actions that inferences saw, or that were executed later."""
-    assert batch.pending is not None
-    assert batch.next_pending is not None
     rows = zip(
         batch.frames.tolist(), batch.next_observations[:, 0, 0].int().tolist(),
         batch.terminals.tolist(), decoded(batch.pending), decoded(batch.next_pending), strict=True,
@@ -128,7 +124,6 @@ def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_
     replay = Replay(world.frames, world.ledger, learning)
     replay.catch_up()
     batch = replay.sample(500, np.random.default_rng(seed))
-    assert batch is not None
     check(world, batch)
 
 
