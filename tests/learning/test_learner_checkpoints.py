@@ -17,11 +17,7 @@ from rtagent.storage import checkpoint as checkpoints
 from tests.learning.learner_run import Start
 
 
-def test_checkpoints_come_in_their_period(start: Start) -> None:
-    assert start(ticks=0).learn(until_s=350.0).record.checkpoints == 3
-
-
-def test_as_many_checkpoints_are_kept_as_is_configured(start: Start) -> None:
+def test_checkpoints_come_in_their_period_and_so_many_are_kept(start: Start) -> None:
     run = start(ticks=0)
     few = run.config.run.model_copy(update={"keep_checkpoints": 2})
     run.config = run.config.model_copy(update={"run": few})
