@@ -87,18 +87,6 @@ def test_never_finds_an_empty_leaf(seed: int, leaves: int) -> None:
     assert set(found.tolist()) <= set(some.tolist())
 
 
-def test_shares_are_the_values() -> None:
-    rng = np.random.default_rng(0)
-    leaves = WIDEST_TOP + 100
-    tree, _ = make_tree(leaves)
-    values = rng.random(leaves)
-    tree.set(np.arange(leaves), values)
-    count = 400_000
-    leaf = find(tree, np.full(count, 0.5))
-    found = np.bincount(leaf, minlength=leaves)
-    np.testing.assert_allclose(found, count * values / values.sum(), atol=1.01)
-
-
 @given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
 def test_what_changes_is_what_its_owner_still_has(seed: int, leaves: int) -> None:
     rng = np.random.default_rng(seed)
