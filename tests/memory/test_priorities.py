@@ -141,12 +141,6 @@ def test_without_removal_the_newer_owner_has_the_leaf(priorities: Priorities) ->
     assert sorted(held(priorities)) == [103]
 
 
-def test_one_that_lags_behind_removes_no_newer_owner(priorities: Priorities) -> None:
-    priorities.advance(frames(LEAVES), 0)
-    assert priorities.advance(frames(), LEAVES)
-    assert list(held(priorities)) == [LEAVES]
-
-
 def test_the_discarded_are_gone(priorities: Priorities) -> None:
     priorities.advance(np.arange(5), 0)
     assert priorities.discard(frames(2, 3, 77))
