@@ -151,8 +151,7 @@ def test_the_discarded_are_gone(priorities: Priorities) -> None:
 
 
 def test_many_are_inserted_and_removed_in_pieces(
-    shared: Callable[[int], memoryview], lock: RobustLock, clock: VirtualClock,
-    monkeypatch: pytest.MonkeyPatch,
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves = 3 * AT_ONCE
     change, changed = SumTree.set, []
@@ -162,7 +161,7 @@ def test_many_are_inserted_and_removed_in_pieces(
         change(tree, indices, values)
 
     monkeypatch.setattr(SumTree, "set", counted)
-    priorities = Priorities(formatted(shared(Priorities.size(leaves))), leaves, lock, clock)
+    priorities = Priorities.private(leaves, clock)
     priorities.advance(np.arange(leaves), 0)
     found = priorities.draw(np.full(leaves, 0.5))
     assert found[0].tolist() == list(range(leaves))
@@ -351,17 +350,14 @@ def test_who_dies_at_the_first_store_into_a_page_leaves_nothing_wrong(
     assert set(codes) == {-signal.SIGSEGV, 0}
 
 
-def test_what_is_put_back_is_what_was_there(
-    priorities: Priorities, shared: Callable[[int], memoryview], lock: RobustLock,
-    clock: VirtualClock,
-) -> None:
+def test_what_is_put_back_is_what_was_there(priorities: Priorities, clock: VirtualClock) -> None:
     priorities.advance(np.arange(250, 330, 2), 250)
     priorities.update(frames(250, 252, 328), np.array([5.0, 0.25, 2.0]))
     priorities.discard(frames(260))
     values = priorities.values(240, 340)
     assert values[10] == 5.0
     assert values[20] == values[11] == values[0] == 0.0
-    again = Priorities(formatted(shared(Priorities.size(LEAVES))), LEAVES, lock, clock)
+    again = Priorities.private(LEAVES, clock)
     again.restore(240, values)
     np.testing.assert_array_equal(again.values(240, 340), values)
     assert held(again) == held(priorities)
