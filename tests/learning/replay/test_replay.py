@@ -97,6 +97,13 @@ class World:
                 worker=0 if tick % 3 else -1,
             )
 
+    def played(self, ticks: int, **learning: Any) -> Replay:
+        """A replay that has taken in so many ticks of play."""
+        self.play(0, ticks)
+        replay = self.replay(**learning)
+        replay.refresh()
+        return replay
+
 
 @pytest.fixture
 def blueprint(make_blueprint: Callable[..., Blueprint]) -> Blueprint:
@@ -170,18 +177,14 @@ def test_gamma_counts_the_configured_unit(discount: str, power: int, world: Worl
 
 
 def test_stacks_that_overlap_are_copied_once(world: World) -> None:
-    world.play(0, 100)
-    replay = world.replay(n_step=1)
-    replay.refresh()
+    replay = world.played(100, n_step=1)
     batch = sampled(replay, 16)
     states, successors = batch.observations, batch.next_observations
     assert successors.data_ptr() - states.data_ptr() == states[0, 0].numel()
 
 
 def test_a_buffer_keeps_its_batch(world: World) -> None:
-    world.play(0, 290)
-    replay, rng = world.replay(), np.random.default_rng(0)
-    replay.refresh()
+    replay, rng = world.played(290), np.random.default_rng(0)
     buffers = [replay.new_buffer() for _ in range(3)]
     batches = [replay.sample(16, rng, out=buffer) for buffer in buffers]
     replay.sample(16, rng)
@@ -202,9 +205,7 @@ def test_frames_below_the_floor_are_never_sampled(
         frames.frames[: frames.floor] = 0
 
     during_copies(shrink)
-    replay = world.replay(n_step=n_step)
-    world.play(0, 250)
-    replay.refresh()
+    replay = world.played(250, n_step=n_step)
     while frames.floor < 160:
         check(sampled(replay, 32, frames.floor), n_step)
     batch = sampled(replay, 2048)
@@ -234,9 +235,7 @@ def test_nothing_to_sample_is_none(world: World) -> None:
 
 
 def test_a_slow_learner_never_gets_a_lost_frame(world: World) -> None:
-    replay = world.replay()
-    world.play(0, 290)
-    replay.refresh()
+    replay = world.played(290)
     world.play(290, 500)
     for seed in range(20):
         batch = sampled(replay, 16, seed)
@@ -259,9 +258,7 @@ def test_samples_torn_during_the_copy_are_drawn_again(
         at[0] += 10
 
     during_copies(the_world_goes_on)
-    replay = world.replay(n_step=n_step)
-    world.play(0, 300)
-    replay.refresh()
+    replay = world.played(300, n_step=n_step)
     batch = sampled(replay, 64)
     assert at[0] > 300 + 20
     check(batch, n_step)
@@ -283,9 +280,7 @@ def test_there_is_no_batch_if_the_ring_keeps_losing_its_frames(
     world: World, during_copies: Any
 ) -> None:
     during_copies(lambda: world.frames.stamps.fill(-1))
-    replay = world.replay()
-    world.play(0, 300)
-    replay.refresh()
+    replay = world.played(300)
     assert replay.sample(16, np.random.default_rng(0)) is None
 
 
