@@ -81,41 +81,11 @@ def test_emulated_processor(tmp_path: Path, what: str, reordered: bool) -> None:
     assert (int(answer) > 0) == reordered
 
 
-def in_order(calls: list[str]) -> bool:
-    """Whether calls between two plain accesses keep these in order, by the rules of ARM64.
-
-    What comes before a release in the program is ordered before it, what comes after an acquire is
-    ordered after it, and so are a release and a later acquire; nothing else is.
-    """
-    points = ["plain", *calls, "plain"]
-    reached = {0}
-    for later, kind in enumerate(points):
-        for earlier in sorted(reached):
-            if earlier < later and (
-                kind == "release"
-                or points[earlier] == "acquire"
-                or (points[earlier] == "release" and kind == "acquire")
-            ):
-                reached.add(later)
-    return len(points) - 1 in reached
-
-
-@pytest.mark.parametrize(
-    ("calls", "ordered"),
-    [
-        (["acquire", "release", "acquire"], True),
-        (["release", "acquire"], True),
-        (["acquire", "release"], False),
-        (["release"], False),
-        (["acquire"], False),
-        ([], False),
-    ],
-)
-def test_rules(calls: list[str], ordered: bool) -> None:
-    assert in_order(calls) == ordered
-
-
+    assert "acquire" in calls[calls.index("release") :]
 def test_without_a_compiler_a_lock_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the rules of ARM64 what comes before a release stays before it, what comes after an acquire
+    stays after it, and a release stays before a later acquire; nothing else is ordered.
+    """
     calls: list[str] = []
 
     class Lock:
@@ -127,7 +97,7 @@ def test_without_a_compiler_a_lock_keeps_the_order(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(threading, "Lock", Lock)
     ordering.fence_by_lock()
-    assert in_order(calls)
+    assert "acquire" in calls[calls.index("release") :]
 
 
 @needs_tools
