@@ -7,7 +7,7 @@ import socket
 import sys
 from collections import deque
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -122,13 +122,10 @@ class Library:
     """Stands in for LeRobot: a policy that answers with what it sees, twice as large."""
 
     def __init__(self, inputs: dict[str, tuple[int, ...]], steps: int = 1) -> None:
-        def shaped(shape: tuple[int, ...]) -> SimpleNamespace:
-            return SimpleNamespace(shape=shape)
-
         self.config = SimpleNamespace(
             type="tiny", device="cuda", n_obs_steps=steps,
-            input_features={name: shaped(shape) for name, shape in inputs.items()},
-            output_features={"action": shaped((2,))},
+            input_features={name: SimpleNamespace(shape=each) for name, each in inputs.items()},
+            output_features={"action": SimpleNamespace(shape=(2,))},
         )
         self.seen: list[dict[str, torch.Tensor]] = []
         self._queues: dict[str, deque[Any]] = {
@@ -136,26 +133,20 @@ class Library:
         }
 
     def modules(self) -> dict[str, Any]:
-        policies, factory, top = (ModuleType(name) for name in ("p", "f", "lerobot"))
-        found = self
+        def config_of(source: str) -> Any:
+            if source == "some/where":
+                raise OSError("We couldn't connect to the hub\nto load this file")
+            return self.config
 
-        class PreTrainedConfig:
-            @staticmethod
-            def from_pretrained(source: str) -> Any:
-                if source == "some/where":
-                    raise OSError("We couldn't connect to the hub\nto load this file")
-                return found.config
-
-        policies.PreTrainedConfig = PreTrainedConfig  # type: ignore[attr-defined]
-        factory.get_policy_class = lambda kind: SimpleNamespace(  # type: ignore[attr-defined]
-            from_pretrained=lambda source, config: found
-        )
-        factory.make_pre_post_processors = lambda *_, **__: (  # type: ignore[attr-defined]
-            dict, lambda actions: actions * 2.0
-        )
+        made = SimpleNamespace(from_pretrained=lambda source, config: self)
         return {
-            "lerobot": top, "lerobot.configs": ModuleType("c"), "lerobot.policies": ModuleType("o"),
-            "lerobot.configs.policies": policies, "lerobot.policies.factory": factory,
+            "lerobot.configs.policies": SimpleNamespace(
+                PreTrainedConfig=SimpleNamespace(from_pretrained=config_of)
+            ),
+            "lerobot.policies.factory": SimpleNamespace(
+                get_policy_class=lambda kind: made,
+                make_pre_post_processors=lambda *_, **__: (dict, lambda actions: actions * 2.0),
+            ),
         }
 
     def eval(self) -> Library:
