@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from rtagent.policy.architectures import NatureCnn
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTORS = spaces.Box(-1, 1, (1, 5), np.float32)
+STEERS = f"{__name__}:steers"
 
 
 def build(space: spaces.Box = VECTORS, **policy: Any) -> ActorCritic:
@@ -83,28 +82,20 @@ def test_critics_compute_in_float32_behind_a_low_precision_encoder() -> None:
     torch.testing.assert_close(low, full, atol=0.02, rtol=0.02)
 
 
-@pytest.fixture
-def steers(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A factory of actors."""
-    module = ModuleType("user_actors")
-    vars(module)["steers"] = lambda seen, actions: nn.Sequential(
-        nn.Flatten(), nn.Linear(prod(seen.shape), 2), nn.Tanh()
-    )
-    monkeypatch.setitem(sys.modules, "user_actors", module)
-    return "user_actors:steers"
+def steers(seen: spaces.Box, actions: spaces.Box) -> nn.Module:
+    """A user's factory of actors."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(seen.shape), 2), nn.Tanh())
 
 
-def test_critics_beside_a_factory_are_ours(steers: str) -> None:
-    learned = build(factory=steers, width=3)
+def test_critics_beside_a_factory_are_ours() -> None:
+    learned = build(factory=STEERS, width=3)
     assert isinstance(learned.actor, nn.Sequential)
     first = learned.critics.heads[1][0]  # type: ignore[index]
     assert (first.in_features, first.out_features) == (7, 192)
 
 
 @pytest.mark.parametrize("network", ["auto", "lstm", "transformer"])
-def test_critics_beside_a_factory_see_images_through_convolutions(
-    steers: str, network: Any
-) -> None:
+def test_critics_beside_a_factory_see_images_through_convolutions(network: Any) -> None:
     images = spaces.Box(0, 1, IMAGES.shape, np.float32)
-    learned = build(images, factory=steers, network=network)
+    learned = build(images, factory=STEERS, network=network)
     assert isinstance(learned.critics.encoder, NatureCnn)
