@@ -91,7 +91,7 @@ class Sum(nn.Module):
 
     state_size = 5
 
-    def __init__(self) -> None:
+    def __init__(self, *of_the_run: Any) -> None:
         super().__init__()
         self.layer = nn.Linear(5, 3)
 
@@ -100,24 +100,20 @@ class Sum(nn.Module):
         return self.layer(left), left
 
 
-def make_sum(observation_space: Any, action_space: Any) -> nn.Module:
-    return Sum()
+class Wrong(Sum):
+    """Its state has not as many numbers as it says."""
 
-
-def make_wrong(observation_space: Any, action_space: Any) -> nn.Module:
-    module = Sum()
-    module.state_size = 7
-    return module
+    state_size = 7
 
 
 def test_a_factory_may_build_one() -> None:
-    acting = ActingPolicy(PolicyConfig(factory=f"{__name__}:make_sum"), VECTORS, ACTIONS)
+    acting = ActingPolicy(PolicyConfig(factory=f"{__name__}:Sum"), VECTORS, ACTIONS)
     observation = np.ones(VECTORS.shape, np.float32)
     for count in range(1, 4):
         acting.values(observation)
         assert acting.state.tolist() == [3.0 * count] * 5
     with pytest.raises(UserError, match="fails on"):
-        build(PolicyConfig(factory=f"{__name__}:make_wrong"), VECTORS, ACTIONS)
+        build(PolicyConfig(factory=f"{__name__}:Wrong"), VECTORS, ACTIONS)
 
 
 class Answers(nn.Module):
@@ -146,8 +142,8 @@ class Answers(nn.Module):
 def test_a_factory_whose_network_leaves_no_state_is_told_what_to_return(
     monkeypatch: pytest.MonkeyPatch, answer: Any, found: str
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.make_sum", lambda *spaces: Answers(answer))
-    factory = f"{__name__}:make_sum"
+    monkeypatch.setattr(f"{__name__}.Sum", lambda *_: Answers(answer))
+    factory = f"{__name__}:Sum"
     with pytest.raises(UserError) as caught:
         build(PolicyConfig(factory=factory), VECTORS, ACTIONS)
     assert str(caught.value) == (
