@@ -18,7 +18,6 @@ from rtagent.memory.actions import ActionSlots
 from rtagent.memory.alternation import Alternation
 from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.control import DesiredState
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.process_metrics import ProcessMetrics
@@ -97,10 +96,14 @@ class AskingPolicy(StubPolicy):
 
 
 class Bench:
-    """A driver and everything that it needs, with a script in place of the algorithm."""
+    """The context of a driver, with a script in place of the algorithm."""
+
+    index, resume = INDEX, None
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
-        blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)
+        self.blueprint = blueprint = make_blueprint(
+            tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes
+        )
         self.clock = SteppingClock(START_S)
         weights = private_memory(WeightBuffers.size(PARAMETERS))
         self.buffers = WeightBuffers(weights, PARAMETERS)
@@ -115,26 +118,11 @@ class Bench:
         self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0
         self.stopping = False
-        bench = self
-
-        class Context(SimpleNamespace):
-            @property
-            def desired(self) -> DesiredState:
-                return bench.desired
-
-            @property
-            def stopping(self) -> bool:
-                return bench.stopping
-
-        self.context = Context(
-            clock=self.clock, index=INDEX, blueprint=blueprint, record=self.record,
-            beat=self._beat, resume=None,
-            world=SimpleNamespace(
-                frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
-                states=None,
-                stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
-                alternation=self.alternation, ledger=self.ledger,
-            ),
+        self.world = SimpleNamespace(
+            frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
+            states=None,
+            stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
+            alternation=self.alternation, ledger=self.ledger,
         )
         self.configure(epsilon_start=0.0, epsilon_end=0.0)
         asks = "pending_actions" in shapes
@@ -145,11 +133,11 @@ class Bench:
         self.weights.take_over()
 
     def configure(self, learners: int = 0, **policy: Any) -> None:
-        self.context.config = Config(
+        self.config = Config(
             policy=PolicyConfig(**policy), learning=LearningConfig(processes=learners)
         )
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         self.beats += 1
 
     def publish(self, version: int, best: int = 1) -> None:
@@ -173,7 +161,7 @@ class Bench:
             yield Now()
 
         self._monkeypatch.setattr("rtagent.inference.driver.ALGORITHMS", {"script": script})
-        driver = Driver(self.context, self.policy, self.weights)  # type: ignore[arg-type]
+        driver = Driver(self, self.policy, self.weights)  # type: ignore[arg-type]
         driver.run()
         ahead = driver._frame_wait.ahead
         self.awake = ahead.seconds, ahead.awake_s

@@ -89,7 +89,7 @@ def test_a_pause_of_the_daemon_is_no_inference_time(
             bench.clock.advance(60.0)
             world.slips = slips
             world.slipped_ns, world.anchor_ns = slip_ns, world.anchor_ns + slip_ns
-            bench.frames._publish(8 + round(ran_s * bench.context.blueprint.rate_hz))
+            bench.frames._publish(8 + round(ran_s * bench.blueprint.rate_hz))
         return values(observation)
 
     bench.policy.values = answer  # type: ignore[method-assign]
@@ -176,13 +176,13 @@ def test_stays_while_it_is_wanted(bench: Bench) -> None:
 
 
 def test_leaves_in_the_middle_of_a_long_wait(bench: Bench) -> None:
-    beat = bench.context.beat
+    beat = bench.beat
 
     def last_beat() -> None:
         beat()
         bench.stopping = bench.beats == 5
 
-    bench.context.beat = last_beat
+    bench.beat = last_beat
     assert bench.follow(WaitUntil(START_S + 1e6)) == []
     assert bench.clock.now() < START_S + 6 * SLICE_S
 
@@ -250,9 +250,9 @@ def test_algorithm_in_force_is_started_anew(bench: Bench, monkeypatch: pytest.Mo
         yield Now()
 
     monkeypatch.setattr("rtagent.inference.driver.ALGORITHMS", {"first": first, "second": second})
-    bench.context.world.stagger.algorithm = "first"
-    Driver(bench.context, bench.policy, bench.weights).run()  # type: ignore[arg-type]
-    tick_s = bench.context.blueprint.tick_seconds
+    bench.world.stagger.algorithm = "first"
+    Driver(bench, bench.policy, bench.weights).run()  # type: ignore[arg-type]
+    tick_s = bench.blueprint.tick_seconds
     assert started == [("first", INDEX, tick_s), ("second", INDEX, tick_s)]
 
 
@@ -294,7 +294,7 @@ def test_what_several_promise_for_a_tick_is_pending_as_it_would_be_executed(
     box = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     shapes = {"action_space": box, "action_shape": (1,), "action_dtype": "float32"}
     bench = Bench(monkeypatch, pending_actions=1, **shapes)
-    bench.context.config = parse_config({
+    bench.config = parse_config({
         "policy": {"chunk": chunk, "epsilon_start": 0.0, "epsilon_end": 0.0},
         "learning": {"processes": 0}, "env": {"pending_actions": 1},
     })

@@ -97,7 +97,7 @@ def test_each_action_of_a_chunk_explores_like_that_of_its_tick_in_its_run(
 ) -> None:
     """A run that goes on explores otherwise."""
     bench.configure(epsilon_end=0.5, exploration_hold_ticks=1)
-    bench.context.resume = resume
+    bench.resume = resume
     bench.show(*range(5))
     bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
     bench.follow(Infer(4), Deposit(6, 4))
@@ -124,7 +124,7 @@ def test_a_policy_that_answers_actions_is_taken_at_its_word(
 
 def drawn_by_ppo(bench: Bench, logits: np.ndarray) -> list[Deposited]:
     """What a policy that is learning draws on twelve frames."""
-    bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
+    bench.config = Config(learning=LearningConfig(algorithm="ppo"))
     bench.policy.answers = logits
     for frame in range(12):
         bench.show(frame)

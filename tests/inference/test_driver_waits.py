@@ -47,7 +47,7 @@ class World:
         self.bench = bench
         self.late_s = late_s
         bench.frames.bell = self  # type: ignore[assignment]
-        self.tick_s = bench.context.blueprint.tick_seconds
+        self.tick_s = bench.blueprint.tick_seconds
         self.start_s = START_S + 0.001
         bench.metrics.environment.anchor_ns = round(self.start_s * NANO)
         look = bench.clock.now

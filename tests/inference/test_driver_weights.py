@@ -76,19 +76,19 @@ def test_without_idle_time_latency_covers_what_new_weights_take(bench: Bench) ->
 
 def test_waiting_for_frames_is_idle_time(bench: Bench) -> None:
     """The driver knows from the environment's clock when the next frame comes."""
-    tick_s = bench.context.blueprint.tick_seconds
+    tick_s = bench.blueprint.tick_seconds
     bench.policy.pieces, bench.policy.piece_s = 10, 1e-3
     bench.show(0)
     bench.metrics.environment.anchor_ns = round(START_S * NANO)
     bench.bell.during = lambda: bench.show(bench.frames.newest + 1)
-    beat = bench.context.beat
+    beat = bench.beat
 
     def publish_first() -> None:
         if bench.beats == 1:
             bench.publish(1, best=2)
         beat()
 
-    bench.context.beat = publish_first
+    bench.beat = publish_first
     first, second, answer = bench.follow(WaitFrame(1), WaitFrame(3), Infer(None))
     assert second.now - first.now < 3.1 * tick_s
     assert (bench.weights.version, answer.tau) == (1, pytest.approx(TAU_S, rel=1e-3))
