@@ -111,10 +111,14 @@ class Machine:
 
 @contextmanager
 def machine(
-    capacity: int = 3000, first: tuple[int, ...] = (8, 8, 700), second: int = 64, tick: int = 0
+    capacity: int = 3000, first: tuple[int, ...] = (8, 8, 700), second: int = 64, tick: int = 0,
+    filled: int = 0,
 ) -> Iterator[Machine]:
     made = Machine(capacity, first, second, tick)
     try:
+        if filled:
+            made.settle(capacity, filled, PLENTY)
+            made.write(filled)
         yield made
     finally:
         for arena in made.arenas:
@@ -233,9 +237,7 @@ def test_restored_ticks_have_memory_and_lose_it_in_their_turn() -> None:
 
 def test_pages_that_readers_bring_back_go_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 30 * PAGE)
-    with machine() as ring:
-        ring.settle(3000, 2900, PLENTY)
-        ring.write(2900)
+    with machine(filled=2900) as ring:
         ring.settle(300, 100, PLENTY)
         held = ring.held
         slots = ring.slots(ring.arrays[2])
@@ -261,9 +263,7 @@ def test_slots_that_are_due_to_be_punched_again_are_reserved_for_the_writer(
 ) -> None:
     """Readers have brought pages back, and the limit rises before they are punched once more."""
     monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 2 * PAGE)
-    with machine() as ring:
-        ring.settle(3000, 2900, PLENTY)
-        ring.write(2900)
+    with machine(filled=2900) as ring:
         ring.settle(2800, 100, PLENTY)
         dead = ring.floor - 100
         assert ring.slots(ring.arrays[2])[dead + 10 : dead + 50].max() == 0
@@ -277,9 +277,7 @@ def test_slots_that_are_due_to_be_punched_again_are_reserved_for_the_writer(
 
 def test_pages_that_the_kernel_does_not_return_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_memory, "SURPLUS_BYTES", 30 * PAGE)
-    with machine() as ring:
-        ring.settle(3000, 2900, PLENTY)
-        ring.write(2900)
+    with machine(filled=2900) as ring:
         full = ring.held
         with monkeypatch.context() as stuck:
             for arena in ring.arenas:
@@ -294,9 +292,7 @@ def test_pages_that_the_kernel_does_not_return_are_left(monkeypatch: pytest.Monk
 
 def test_nothing_is_punched_near_the_writer() -> None:
     """The owner was held up, and the writer has used up the reserve meanwhile."""
-    with machine() as ring:
-        ring.settle(3000, 2900, PLENTY)
-        ring.write(2900)
+    with machine(filled=2900) as ring:
         ring.settle(3000, 100, PLENTY)
         seen = ring.newest
         ring.write(101 - GUARD_TICKS)
@@ -352,9 +348,7 @@ def test_owner_held_up_for_more_than_a_lap(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_owner_held_up_in_a_shrunk_ring() -> None:
     """The writer has found memory by itself where the ring had given it up."""
-    with machine() as ring:
-        ring.settle(3000, 2900, PLENTY)
-        ring.write(2900)
+    with machine(filled=2900) as ring:
         ring.settle(300, 100, PLENTY)
         for _ in range(7):
             ring.write(700)

@@ -10,10 +10,12 @@ import torch
 from rtagent.placement.recorder import Recorder
 
 
-def ticking() -> Recorder:
-    """A recorder whose clock goes on by a second at each look."""
+def begun() -> Recorder:
+    """One at the beginning of a step, whose clock goes on by a second at each look."""
     seconds = count()
-    return Recorder(lambda: float(next(seconds)))
+    recorder = Recorder(lambda: float(next(seconds)))
+    recorder.begin()
+    return recorder
 
 
 def answer() -> torch.Tensor:
@@ -32,8 +34,7 @@ def layers(recorder: Recorder, *names: str) -> Callable[[], torch.Tensor]:
 
 
 def test_a_pass_waits_for_what_was_there_and_is_waited_for_where_it_is_asked_for() -> None:
-    recorder = ticking()
-    recorder.begin()
+    recorder = begun()
     recorder.mark("takeover")
     target = recorder.start("target", layers(recorder, "a", "b"))
     recorder.forward("a", answer)
@@ -59,8 +60,7 @@ def test_a_pass_waits_for_what_was_there_and_is_waited_for_where_it_is_asked_for
 
 
 def test_a_pass_with_a_backward_pass_goes_on_in_its_order() -> None:
-    recorder = ticking()
-    recorder.begin()
+    recorder = begun()
     recorder.mark("takeover")
 
     def climb() -> torch.Tensor:
@@ -82,8 +82,7 @@ def test_a_pass_with_a_backward_pass_goes_on_in_its_order() -> None:
 
 
 def test_the_parts_are_all_of_the_step() -> None:
-    recorder = ticking()
-    recorder.begin()
+    recorder = begun()
     recorder.mark("takeover")
     target = recorder.start("target", layers(recorder, "a"))
     layers(recorder, "a", "a")()
@@ -98,8 +97,7 @@ def test_the_parts_are_all_of_the_step() -> None:
 
 
 def test_a_pass_that_fails_leaves_the_step_to_itself() -> None:
-    recorder = ticking()
-    recorder.begin()
+    recorder = begun()
     failing = recorder.start("target", lambda: recorder.forward("a", lambda: 1 // 0))
     try:
         failing()
