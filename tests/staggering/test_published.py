@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitUntil
@@ -39,9 +41,7 @@ def test_a_new_maximum_delays_the_others_by_their_directed_distance(
 
 def test_a_shorter_inference_waits_for_the_maximum() -> None:
     state = fresh("published-maximum-time", 4)
-    plan = state.load()
-    plan.period = 0.1
-    state.store(plan)
+    state.store(replace(state.load(), period=0.1))
     run = begun(published_maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     assert run.send(Inferred(50, 0.07, 1.07, 53)) == WaitUntil(pytest.approx(1.1))

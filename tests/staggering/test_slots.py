@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -66,9 +67,7 @@ def test_maximum_time_waits_on_when_t_has_grown_meanwhile() -> None:
     assert run.send(Moment(1.0, 50)) == Infer(None)
     run.send(Inferred(50, 0.09, 1.09, 54))
     assert run.send(Moment(1.09, 54)) == WaitUntil(pytest.approx(1.1))
-    plan = state.load()
-    plan.period = 0.13
-    state.store(plan)
+    state.store(replace(state.load(), period=0.13))
     assert run.send(Moment(1.1, 55)) == WaitUntil(pytest.approx(1.13))
     assert run.send(Moment(1.13, 56)) == Deposit(57, 50)
 
@@ -118,9 +117,7 @@ def test_a_plan_that_changed_during_the_wait_is_read_again() -> None:
     run = begun(maximum_time, 1, state)
     assert run.send(Moment(1.0, 50)) == WaitUntil(pytest.approx(1.02))
     plan = state.load()
-    plan.epoch += 0.01
-    plan.generation += 1
-    state.store(plan)
+    state.store(replace(plan, epoch=plan.epoch + 0.01, generation=plan.generation + 1))
     assert run.send(Moment(1.02, 51)) == WaitUntil(pytest.approx(1.03))
 
 
@@ -154,8 +151,7 @@ def test_there_is_no_tolerance_before_two_samples_per_process() -> None:
 @pytest.mark.parametrize(("epoch", "damaged"), [(1e6, True), (2.11, True), (2.0, False)])
 def test_an_epoch_far_in_the_future_is_damage(epoch: float, damaged: bool) -> None:
     state = settled("maximum-time", 0.1)
-    plan = state.load()
-    plan.epoch = epoch
+    plan = replace(state.load(), epoch=epoch)
     state.store(plan)
     run = begun(maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == (Infer(None) if damaged else WaitUntil(epoch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,9 +99,7 @@ def test_anchoring_keeps_the_time_and_the_owner_of_the_next_slot(now: float, slo
 
 def test_a_new_ring_starts_with_the_owner_of_the_next_slot() -> None:
     state = fresh("maximum-time", 4)
-    plan = state.load()
-    plan.period = 4.0
-    state.store(plan)
+    state.store(replace(state.load(), period=4.0))
     state.leave(0, 1.5)  # slot 2, of worker 2, comes next
     assert state.membership.ring == (2, 3, 1)
     assert state.load().epoch == pytest.approx(2.0)
@@ -111,8 +110,7 @@ def test_a_new_ring_starts_with_the_owner_of_the_next_slot() -> None:
 
 def test_a_torn_plan_reads_as_a_fresh_one_of_another_generation() -> None:
     state = fresh()
-    plan = state.load()
-    plan.samples, plan.total_ns, plan.bound = 5, 500, 9
+    plan = replace(state.load(), samples=5, total_ns=500, bound=9)
     state.store(plan)
     at = bytes(state.memory).index((500).to_bytes(8, "little"))
     state.memory[at] ^= 1
@@ -137,12 +135,10 @@ def test_a_torn_plan_reads_as_a_fresh_one_of_another_generation() -> None:
 )
 def test_a_plan_with_absurd_values_is_not_believed(field: str, value: float) -> None:
     state = fresh()
-    plan = state.load()
-    plan.samples = 7
+    plan = replace(state.load(), samples=7)
     state.store(plan)
     assert state.load().samples == 7
-    setattr(plan, field, value)
-    state.store(plan)
+    state.store(replace(plan, **{field: value}))
     assert state.load().samples == 0
 
 
