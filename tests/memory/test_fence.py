@@ -81,7 +81,6 @@ def test_emulated_processor(tmp_path: Path, what: str, reordered: bool) -> None:
     assert (int(answer) > 0) == reordered
 
 
-    assert "acquire" in calls[calls.index("release") :]
 def test_without_a_compiler_a_lock_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the rules of ARM64 what comes before a release stays before it, what comes after an
     acquire stays after it, and a release stays before a later acquire; nothing else is ordered.
