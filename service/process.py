@@ -95,7 +95,6 @@ def serve(
 
     Args:
         sock: of `http/binding.py`; closed at the end.
-        backend: the daemon.
         settings: of the service; `port` is the socket's.
         should_stop: called every `BEAT_SECONDS`.
         beat: called every `BEAT_SECONDS`.

@@ -84,7 +84,6 @@ class Exchange:
         node: makes the messages.
         joining: what the node joins with.
         first_state: gives the daemon's learned state, as a message, for a learner without a state.
-        emulation: of the link.
         random: gives numbers in [0, 1).
         now: seconds.
         since: when the link was cut, seconds.
@@ -154,7 +153,6 @@ class Exchange:
         """Make a message, which `send` will send; whether there was anything to send.
 
         Args:
-            settings: in force.
             learn: whether the message asks the learner to learn from this node's share of a batch.
         """
         sent = self._node.make(self.share if learn else 0, settings)

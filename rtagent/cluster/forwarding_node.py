@@ -32,12 +32,7 @@ MOST_BYTES = 8 << 20
 
 
 class ForwardingNode(Node):
-    """Sends every tick once, in order.
-
-    Args:
-        ring: frames of the world.
-        ledger: rows of the world.
-    """
+    """Sends every tick once, in order."""
 
     def __init__(self, ring: FrameRing, ledger: Ledger) -> None:
         # This replay only counts transitions, and their number depends on no setting.

@@ -134,12 +134,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
 
 
 class Gateway:
-    """The loop of the gateway.
-
-    Args:
-        context: of the worker process.
-        remote: calls the learner.
-    """
+    """The loop of the gateway."""
 
     def __init__(self, context: WorkerContext[LearnerRecord], remote: LearnerHandle) -> None:
         world, config, clock = context.world, context.config, context.clock
@@ -369,7 +364,6 @@ def unreached(before: Mapping[str, Any], now: float, reason: str) -> dict[str, A
     Args:
         before: the document so far; empty if there is none.
         now: seconds.
-        reason: why the learner is not reached.
     """
     known = {name: value for name, value in before.items() if name not in OF_A_MOMENT}
     # The learner tells of the other nodes.

@@ -43,7 +43,6 @@ def hold(folder: Path, clock: Clock) -> int | None:
 
     Args:
         folder: made if it does not exist.
-        clock: time.
 
     Returns:
         A descriptor; closing it releases the lock. None if its file system has no locks.

@@ -14,7 +14,6 @@ class LearnedRecord:
     """Counts the updates in which the gateway's node had a share.
 
     Args:
-        record: of the gateway.
         event: `WorkerContext.event`; reports updates that were skipped, once for several in a row.
     """
 

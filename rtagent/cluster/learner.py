@@ -58,7 +58,6 @@ class ClusterLearner:
     """A learner for several buffer nodes.
 
     Args:
-        clock: time.
         folder: where checkpoints are written. If None, none are written.
         identity: of this learner alone, and the same after it was started again: it then learns on
             from its newest checkpoint. If None, it is never started again.
@@ -144,7 +143,6 @@ class ClusterLearner:
         """Accept messages of a node, in general its shares of some batches.
 
         Args:
-            node: name of the node.
             session: see `Welcome`.
             blocks: messages of a `Node`.
 

@@ -41,7 +41,6 @@ class Direction:
     """One direction of the link.
 
     Args:
-        emulation: what is emulated.
         random: gives numbers in [0, 1).
 
     Attributes:

@@ -51,11 +51,6 @@ def counted(document: Mapping[str, Any]) -> tuple[int, Counts]:
 class LinkFigures:
     """Figures of one gateway's link.
 
-    Args:
-        exchange: with the learner.
-        node: that makes the messages.
-        emulation: of the link.
-
     Attributes:
         weights_age_s: age of the newest weights when they arrived. If None, none have arrived.
     """

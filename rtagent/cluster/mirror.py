@@ -54,8 +54,6 @@ class Mirror:
 
     Args:
         config: of its daemon: capacity, discount, n-step, exponent of the priorities.
-        blueprint: shapes.
-        clock: time.
 
     Attributes:
         generated: transitions that the node's world has generated, as the node says; after a cut it

@@ -236,7 +236,6 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
     """The cluster's learner with this name; it is started if it does not exist.
 
     Args:
-        name: of the actor.
         folder: where it writes its checkpoints, on the machine that it runs on, if it is started
             now. If None, it writes none, unless its node names a folder (`held_folder.py`).
 

@@ -33,7 +33,6 @@ class ReceivedShares:
 
     Args:
         slots: number of frames that are kept for the node.
-        blueprint: shapes.
 
     Attributes:
         generated: transitions that the node's world has generated.

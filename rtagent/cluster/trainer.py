@@ -36,7 +36,6 @@ class Trainer:
 
     Args:
         config: names the network, the algorithm and the seed; how often weights are published.
-        blueprint: shapes.
 
     Raises:
         UserError: this machine has no device as `learning.device` says.
@@ -84,15 +83,7 @@ class Trainer:
         self.begun = True
 
     def learn(self, batch: Batch, learning_rate: float) -> Gradient:
-        """One update.
-
-        Args:
-            batch: transitions.
-            learning_rate: Adam's step size.
-
-        Returns:
-            Its gradient; one that is not finite changes nothing.
-        """
+        """One update; its gradient. One that is not finite changes nothing."""
         if learning_rate != self._update.learning.learning_rate:
             changed = {"learning_rate": learning_rate}
             self._update.learning = self._update.learning.model_copy(update=changed)
@@ -132,7 +123,6 @@ class Trainer:
         """Write a checkpoint, as the daemon writes its own.
 
         Args:
-            folder: where.
             learner: identity of the learner that writes it.
 
         Raises:
@@ -151,7 +141,6 @@ class Trainer:
         """Learn on from the newest checkpoint of a folder, if this learner has written it.
 
         Args:
-            folder: where.
             learner: identity of this learner; a checkpoint of another learner is of another run.
 
         Returns:

@@ -47,7 +47,6 @@ class Batcher:
     Args:
         answer: gives the arrays of B answers, (B, ...) each, to the arrays of B questions, (B, ...)
             each; called by several threads at once if `parallel` is more than 1.
-        clock: time.
         parallel: number of batches that are answered at the same time.
     """
 

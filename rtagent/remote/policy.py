@@ -85,7 +85,6 @@ class LinkEvents:
     Args:
         address: of the server.
         event: reports an event.
-        clock: time.
     """
 
     address: str
@@ -129,11 +128,7 @@ class RemotePolicy:
     Args:
         address: of the server, for events.
         terms: what the world needs.
-        dialer: connects.
-        clock: time.
         attend: called again and again during every wait; may raise.
-        record: for the figures.
-        event: reports an event.
         inputs: further entries of every question, beside the observation.
         hedge: after so many times the usual time of an answer, the newest frame is asked about on a
             second connection. If None, late answers are waited for.

@@ -245,8 +245,6 @@ class PolicyServer:
     """Serves a policy until it is stopped.
 
     Args:
-        served: the policy.
-        clock: time.
         token: that clients must send. If None, every client is served.
         parallel: number of batches that are computed at the same time.
     """

@@ -109,7 +109,6 @@ class WebsocketDialer:
     Args:
         address: `ws://host:port` or `wss://host:port`, with a path if need be.
         token: of the server. If None, none is sent.
-        clock: time.
     """
 
     def __init__(self, address: str, token: str | None, clock: Clock) -> None:

@@ -130,7 +130,6 @@ def save(
 
     Args:
         folder: made if it is not there.
-        checkpoint: what to write.
         keep: checkpoints that remain at most.
         most_bytes: that the remaining ones have together, unless the new one alone has more.
         progress: called between pieces of the work, for the heartbeat.

@@ -190,7 +190,6 @@ def save_demonstration(path: Path, demonstration: Demonstration) -> None:
 
     Args:
         path: ends in `.demo`, in a folder that is there.
-        demonstration: what to write.
 
     Raises:
         UserError: it cannot be written; what had the name before is as it was.

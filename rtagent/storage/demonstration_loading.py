@@ -81,8 +81,6 @@ def find_demonstrations(source: Path, config: Config, blueprint: Blueprint) -> D
 
     Args:
         source: a file, or a folder with files that end in `.demo`.
-        config: of the run.
-        blueprint: of the run.
 
     Raises:
         UserError: there are none, or one does not fit; the line names both sides.
@@ -110,7 +108,6 @@ def load(
 
     Args:
         past: the demonstrations.
-        blueprint: of the run.
         frames, ledger: the rings, empty.
         delay: ticks from the frame that an action is learned for to its execution.
         time_ns: of every row, monotonic.

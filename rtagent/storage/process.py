@@ -51,8 +51,6 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     """Save the replay, at idle priority while the run acts; SIGTERM ends it between two pieces.
 
     Args:
-        handles: of the shared memory.
-        folder: where to.
         pipe: for the answer; ("saved", ticks, bytes, chunks_written, chunks_kept, seconds).
     """
     start_life("saver")
@@ -80,8 +78,6 @@ def restore_replay(
     """Restore the replay into empty rings, before any other process of the run starts.
 
     Args:
-        handles: of the shared memory.
-        folder: where from.
         pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
         keep: most ticks; at most as many as fit are restored.

@@ -91,7 +91,6 @@ def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]],
     """Gives a function that appends an array; the file appears when the block ends without error.
 
     Args:
-        path: where.
         about: the header, which a `Reader` compares.
 
     Raises:
@@ -118,7 +117,6 @@ class Reader:
     """Takes arrays out of a file in the order in which they were put there.
 
     Args:
-        path: the file.
         about: the header that it must have. If None, any.
         size: its bytes.
 

@@ -62,7 +62,6 @@ def restore(
     Args:
         folder: where the replay was saved.
         manifest: from `find`.
-        signature: of this run.
         frames, ledger: the rings, empty.
         keep: most ticks; at most as many as the rings can show are restored.
         rule: what decides what the priorities mean; those by another rule are left out.

@@ -105,7 +105,6 @@ def save(
 
     Args:
         folder: made if it is not there.
-        signature: of the run.
         frames, ledger: the rings.
         priorities: where sampling is prioritized.
         rule: what decides what the priorities mean.

@@ -274,7 +274,6 @@ def read_private(
     """The first bytes of a file of a state directory, if the directory's owner has put it there.
 
     Args:
-        path: of the file.
         remedy: what the user should do if another user has put it there.
         secret: whether other users must not be able to read it.
         longest: bytes that are read.

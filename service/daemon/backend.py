@@ -164,7 +164,6 @@ class Backend:
 
         Args:
             name: of the command, a key of `TIMEOUTS_S`.
-            arguments: of the command.
             by: who gives it, for the events.
 
         Raises:

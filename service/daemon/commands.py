@@ -55,8 +55,6 @@ class CommandChannel:
         """The supervisor's result of one command.
 
         Args:
-            name: of the command.
-            arguments: of the command.
             by: who gives it, for the events.
             timeout_s: how long to wait for the reply.
 

@@ -33,7 +33,6 @@ class Listener:
         make_protocol: makes the protocol of a connection.
         connections: the open connections.
         tls: the certificate. If None, there is no TLS.
-        clock: time.
         log: takes a line about what goes wrong.
     """
 

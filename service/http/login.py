@@ -111,8 +111,6 @@ class Login:
         """The answer to a request that logs in or out; None if the request is another one.
 
         Args:
-            scope: of the request.
-            headers: of the request.
             receive: gives the whole body in one message.
 
         Raises:

@@ -14,7 +14,6 @@ class RateLimitedLog:
 
     Args:
         write: takes a line.
-        clock: time.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Clock) -> None:

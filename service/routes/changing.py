@@ -141,8 +141,6 @@ class View:
         """Answer a PATCH.
 
         Args:
-            context: the application's.
-            change: what to change.
             by: who changes it, for the events.
             if_match: ETags, one of which must be that of the settings. If None, any settings.
 
@@ -190,9 +188,7 @@ def add_calls(
     """Add the GET and the PATCH of a view to a router.
 
     Args:
-        router: takes the calls.
         path: of both calls.
-        view: the settings.
         state: model of both answers.
         change: model of the body of the PATCH.
         summary: names the settings, for the OpenAPI document.
