@@ -94,10 +94,11 @@ class Report:
         self, buffer: JsonDoubleBuffer, children: Sequence[Child], config: Config, state: str
     ) -> None:
         """Bring the status document up to date. Only the supervisor."""
-        if self._lost != self._known_lost:
-            self._known_lost = self._lost
-            kind = "events_kept_again" if self._lost is None else "events_not_kept"
-            self.event(kind, source="supervisor", reason=self._known_lost)
+        # Looked at once: the log's thread may change it meanwhile.
+        if (lost := self._lost) != self._known_lost:
+            self._known_lost = lost
+            kind = "events_kept_again" if lost is None else "events_not_kept"
+            self.event(kind, source="supervisor", reason=lost)
         shown = sorted(children, key=lambda child: (child.role, child.index))
         status = {
             "run_id": self._run_id,

@@ -112,6 +112,16 @@ def test_it_says_once_that_events_are_lost_and_once_that_they_are_kept_again(
     ]
 
 
+def test_what_changes_while_it_is_told_is_told_as_it_was_at_one_moment(
+    cell: JsonDoubleBuffer, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that events are kept again, which had not been lost before."""
+    report, lost = Report("abc", clock), iter(["the disk is full", None, None])
+    monkeypatch.setattr(Report, "_lost", property(lambda _: next(lost)), raising=False)
+    (event,) = written(report, cell)["events"]
+    assert (event["kind"], event["reason"]) == ("events_not_kept", "the disk is full")
+
+
 def dead(index: int, error: str) -> Child:
     """An inference process that has died of an error."""
     child = Child("inference", index, lambda pipe: None, state=State.BACKOFF)
