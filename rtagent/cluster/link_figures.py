@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from rtagent.cluster.calls import Learned
@@ -39,13 +39,7 @@ def counted(document: Mapping[str, Any]) -> tuple[int, Counts]:
     """
     if not document.get("nodes"):
         return 0, Counts()
-    own = document["nodes"][0]
-    return own["generated"], Counts(
-        shipped=own["shipped"], samples=own["learned"],
-        stale_priorities=document["stale_priorities"], lost=document["experiences_lost"],
-        generated_until=document["generated_until"], shipped_until=document["shipped_until"],
-        lost_until=document["lost_until"],
-    )
+    return document["nodes"][0]["generated"], Counts(**document["counts"])
 
 
 class LinkFigures:
@@ -84,8 +78,10 @@ class LinkFigures:
                 "shipped": counts.shipped, "learned": counts.samples,
             }, *exchange.others],
             "batches_in_flight": sum(each.learns for each in self._node.under_way.values()),
-            "bytes_up_per_sample": _ratio(counts.bytes_up - before.bytes_up, samples),
-            "bytes_down_per_sample": _ratio(counts.bytes_down - before.bytes_down, samples),
+            "bytes_per_sample": {
+                "up": _ratio(counts.bytes_up - before.bytes_up, samples),
+                "down": _ratio(counts.bytes_down - before.bytes_down, samples),
+            },
             "alpha": _ratio(mark.generated - first.generated, samples),
             "loss_mean": _mean(each.loss for _, each in self._learned),
             "priority_transferred": _mean(each.transferred for _, each in self._learned),
@@ -96,9 +92,7 @@ class LinkFigures:
             ),
             "stale_priorities": counts.stale_priorities,
             "experiences_lost": counts.lost,
-            "generated_until": counts.generated_until,
-            "shipped_until": counts.shipped_until,
-            "lost_until": counts.lost_until,
+            "counts": asdict(counts),
             "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None if samples else None,
             "emulated": self._emulated(),
         }

@@ -61,7 +61,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Counts:
-    """What has been counted in this run; bytes and frames, since the process began.
+    """What has been counted in this run.
 
     Attributes:
         shipped: transitions that have been sent, or ticks if the learner samples; repetitions do
@@ -161,7 +161,6 @@ class Node(ABC):
 
         Args:
             count: transitions that shall be learned from; 0 if none shall be now.
-            settings: in force.
 
         Returns:
             The message, which counts as under way from now on; None if there is nothing to send.

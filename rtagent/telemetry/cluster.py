@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rtagent.telemetry.figures.cluster import Cluster, Emulated, Node, Traffic
+from rtagent.telemetry.figures.cluster import Cluster, Emulated
+from rtagent.telemetry.figures.declaration import from_json
 
 SILENT_S = 3.0
 """A gateway that has written nothing for so long counts as one that does not answer."""
 OF_A_MOMENT = (
-    "batches_in_flight", "bytes_up_per_sample", "bytes_down_per_sample", "alpha", "loss_mean",
-    "priority_transferred", "priority_sampled", "cache_hits", "round_trip_ms",
+    "batches_in_flight", "bytes_per_sample", "alpha", "loss_mean", "priority_transferred",
+    "priority_sampled", "cache_hits", "round_trip_ms",
 )
 """These are unknown while the gateway does not answer."""
-OF_A_NODE = ("share", "generated", "shipped", "learned")
 
 
 def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
@@ -37,36 +37,10 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
             # A gateway whose link is cut already may be busy with joining anew.
             connected, since, reason = False, document["at"], "the gateway does not answer"
         document = {**document, **dict.fromkeys(OF_A_MOMENT)}
-    emulated = document.get("emulated")
-    in_flight = document.get("batches_in_flight")
-    return Cluster(
-        connected=connected,
-        since_s=None if since is None else max(0.0, now - since),
-        reason=reason,
-        nodes=[
-            Node(str(each["id"]), *(int(each[name]) for name in OF_A_NODE))
-            for each in document.get("nodes") or ()
-        ],
-        batches_in_flight=None if in_flight is None else int(in_flight),
-        bytes_per_sample=Traffic(
-            up=_number(document, "bytes_up_per_sample"),
-            down=_number(document, "bytes_down_per_sample"),
-        ),
-        alpha=_number(document, "alpha"),
-        loss_mean=_number(document, "loss_mean"),
-        priority_transferred=_number(document, "priority_transferred"),
-        priority_sampled=_number(document, "priority_sampled"),
-        weights_age_s=_number(document, "weights_age_s"),
-        cache_hits=_number(document, "cache_hits"),
-        stale_priorities=int(document.get("stale_priorities") or 0),
-        experiences_lost=int(document.get("experiences_lost") or 0),
-        round_trip_ms=_number(document, "round_trip_ms"),
-        emulated=None if emulated is None else Emulated(
-            rtt_ms=float(emulated["rtt_ms"]),
-            bandwidth_mbps=_number(emulated, "bandwidth_mbps"),
-            loss=float(emulated["loss"]),
-        ),
-    )
+    return from_json(Cluster, {
+        "stale_priorities": 0, "experiences_lost": 0, **document, "connected": connected,
+        "since_s": None if since is None else max(0.0, now - since), "reason": reason,
+    })
 
 
 def in_a_line(cluster: Cluster) -> str:
@@ -90,8 +64,3 @@ def _emulated(emulated: Emulated | None) -> str:
         f"{100 * emulated.loss:g} % of calls fail" if emulated.loss else "",
     ]
     return f" (emulated: {', '.join(filter(None, parts))})"
-
-
-def _number(document: Mapping[str, Any], name: str) -> float | None:
-    value = document.get(name)
-    return None if value is None else float(value)
