@@ -20,11 +20,6 @@ def percentiles(values: npt.NDArray[Any], wanted: Sequence[float]) -> list[float
         wanted: 0 .. 100; 100 is the largest value.
     """
     ordered = np.sort(values)
-    last = len(ordered) - 1
-    found = []
-    for percentile in wanted:
-        place = percentile / 100.0 * last
-        below = int(place)
-        low, high = float(ordered[below]), float(ordered[min(below + 1, last)])
-        found.append(low + (high - low) * (place - below))
+    places = np.array(wanted) / 100.0 * (len(ordered) - 1)
+    found: list[float] = np.interp(places, np.arange(len(ordered)), ordered).tolist()
     return found
