@@ -31,7 +31,7 @@ from rtagent.memory.array_buffer import Floats
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.remote.answers import OBSERVATION, PENDING, STATE, Terms, timing_of
 from rtagent.remote.protocol import ProtocolError, decode, encode
-from rtagent.remote.wire import Dialer, LostError, RefusedError, Wire
+from rtagent.remote.wire import LostError, RefusedError, WebsocketDialer, Wire
 
 SLICE_S, LEAST_SLICE_S = 0.1, 0.001
 LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.25
@@ -135,7 +135,7 @@ class RemotePolicy:
     """
 
     def __init__(
-        self, address: str, terms: Terms, dialer: Dialer, clock: Clock,
+        self, address: str, terms: Terms, dialer: WebsocketDialer, clock: Clock,
         attend: Callable[[], None], record: InferenceRecord, event: Callable[..., None],
         inputs: Mapping[str, Any], hedge: float | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import websockets
 from websockets.sync.client import ClientConnection, connect
@@ -49,49 +49,26 @@ class RefusedError(LostError):
     """The server answers and refuses; a further attempt will hardly change that."""
 
 
-class Wire(Protocol):
-    """A connection; `metadata` is the server's first message."""
-
-    metadata: dict[str, Any]
-
-    def send(self, data: bytes, attend: Callable[[], None] = lambda: None) -> None:
-        """Send a message, and call `attend` again and again meanwhile. Raises `LostError`."""
-
-    def receive(self, seconds: float) -> bytes | str | None:
-        """The next message; None if none comes in this time. Raises `LostError`."""
-
-    def close(self) -> None:
-        """Close the connection without waiting for the other side."""
-
-
-class Dialer(Protocol):
-    """Makes connections, one at a time."""
-
-    def dial(self) -> None:
-        """Begin an attempt."""
-
-    def outcome(self, seconds: float) -> Wire | None:
-        """The connection; None if the attempt goes on. Raises `LostError` or `RefusedError`."""
-
-
-class WebsocketWire:
+class Wire:
     """A websocket whose server has sent its metadata.
 
     Args:
         connection: open.
-        metadata: of the server.
+        metadata: the server's first message.
     """
 
     def __init__(self, connection: ClientConnection, metadata: dict[str, Any]) -> None:
         self._connection, self.metadata = connection, metadata
 
     def send(self, data: bytes, attend: Callable[[], None] = lambda: None) -> None:
+        """Send a message, and call `attend` again and again meanwhile. Raises `LostError`."""
         try:
             self._connection.send(data if len(data) <= PIECE_BYTES else _pieces(data, attend))
         except (websockets.WebSocketException, OSError) as error:
             raise LostError(_reason(error)) from None
 
     def receive(self, seconds: float) -> bytes | str | None:
+        """The next message; None if none comes in this time. Raises `LostError`."""
         try:
             return self._connection.recv(seconds)
         except TimeoutError:
@@ -100,11 +77,12 @@ class WebsocketWire:
             raise LostError(_reason(error)) from None
 
     def close(self) -> None:
+        """Close the connection without waiting for the other side."""
         _close(self._connection)
 
 
 class WebsocketDialer:
-    """Connects to a policy server.
+    """Connects to a policy server, one attempt at a time.
 
     Args:
         address: `ws://host:port` or `wss://host:port`, with a path if need be.
@@ -115,12 +93,14 @@ class WebsocketDialer:
         self._address, self._clock = address, clock
         self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
         self._open_s = FIRST_OPEN_S
-        self._outcomes: queue.SimpleQueue[WebsocketWire | LostError] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Wire | LostError] = queue.SimpleQueue()
 
     def dial(self) -> None:
+        """Begin an attempt."""
         threading.Thread(target=self._attempt, name="dial", daemon=True).start()
 
     def outcome(self, seconds: float) -> Wire | None:
+        """The connection; None if the attempt goes on. Raises `LostError` or `RefusedError`."""
         try:
             found = self._outcomes.get(timeout=seconds)
         except queue.Empty:
@@ -138,7 +118,7 @@ class WebsocketDialer:
             lost = error if isinstance(error, LostError) else LostError(_reason(error))
             self._outcomes.put(lost)
 
-    def _opened(self) -> WebsocketWire:
+    def _opened(self) -> Wire:
         began = self._clock.now()
         try:
             # Entered as a context, which works with older and newer versions of the package.
@@ -174,7 +154,7 @@ class WebsocketDialer:
             _close(connection)
             raise RefusedError(str(error)) from None
         self._open_s = max(LEAST_OPEN_S, slow_s)
-        return WebsocketWire(connection, metadata)
+        return Wire(connection, metadata)
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:
