@@ -16,27 +16,18 @@ import os
 import signal
 import socket
 import ssl
-import threading
-import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
 import uvicorn
 
 from rtagent.clock import NANO, Clock, MonotonicClock
-from rtagent.errors import UserError
 from rtagent.files.certificate import tls_context
 from rtagent.logs.printable import printable
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import prefer_service
-from rtagent.processes.worker import (
-    EXIT_FAILED,
-    EXIT_USER_ERROR,
-    OUT_OF_MEMORY,
-    say_last,
-    start_life,
-)
+from rtagent.processes.worker import OUT_OF_MEMORY, say_last, start_life
 from service.app import create_app
 from service.daemon.backend import Backend
 from service.http.connections import (
@@ -58,8 +49,8 @@ GRACE_SECONDS = 2
 def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.socket) -> None:
     """The whole life of the service process, on a socket of `http/binding.py`."""
     start_life("service", OUT_OF_MEMORY["service"])
-    terminated = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     try:
         world = World(handles)
         if world.config.run.realtime != "off":
@@ -75,15 +66,11 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
                 pipe.send(("ready", {}))
 
         def should_stop() -> bool:
-            return terminated.is_set() or world.control.desired.stop
+            return bool(terminated) or world.control.desired.stop
 
         serve(sock, Backend(world, pipe), settings, should_stop, beat)
-    except UserError as error:
-        say_last(pipe, str(error), boot=True)
-        os._exit(EXIT_USER_ERROR)
-    except BaseException:
-        say_last(pipe, traceback.format_exc(), boot=False)
-        os._exit(EXIT_FAILED)
+    except BaseException as error:
+        os._exit(say_last(pipe, error))
     os._exit(0)
 
 

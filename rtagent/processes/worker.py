@@ -187,12 +187,8 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
         context.beat()
         _limit_threads(assignment.role)
         resolve_name(assignment.entry)(context)
-    except UserError as error:
-        say_last(pipe, str(error), boot=True)
-        sys.exit(EXIT_USER_ERROR)
-    except BaseException:
-        say_last(pipe, current_traceback(), boot=False)
-        sys.exit(EXIT_FAILED)
+    except BaseException as error:
+        sys.exit(say_last(pipe, error))
 
 
 def _limit_threads(role: str) -> None:
@@ -203,8 +199,11 @@ def _limit_threads(role: str) -> None:
         torch.set_num_threads(1)
 
 
-def say_last(pipe: Pipe, error: str, *, boot: bool) -> None:
-    """Report why this process ends, a traceback or a line; `boot` if no restart mends it."""
+def say_last(pipe: Pipe, error: BaseException) -> int:
+    """Report why this process ends, in a line if no restart mends it; its exit code."""
+    boot = isinstance(error, UserError)
+    told = short_error(str(error) if boot else current_traceback())
     with contextlib.suppress(OSError):
-        pipe.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
+        pipe.send(("failed", {"error": told, "boot": boot}), LAST_WORDS_S)
         pipe.close()
+    return EXIT_USER_ERROR if boot else EXIT_FAILED

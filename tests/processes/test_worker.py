@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from rtagent.errors import UserError
 from rtagent.processes.pipe import open_pipe
 from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext, say_last
 
 PRINTS = """
 from types import SimpleNamespace
 from rtagent.processes import worker
+from rtagent.errors import UserError
 from rtagent.processes.pipe import open_pipe
 
 def fails(handles):
@@ -41,7 +43,7 @@ def test_buffered_output_of_a_worker_that_fails_is_flushed() -> None:
 def test_an_error_of_any_length_and_letters_is_told() -> None:
     """JSON takes twelve bytes for such a letter, and a message has 64 KiB."""
     ours, theirs = open_pipe()
-    say_last(theirs, "no motor\n" + f"{'😀' * 1000}\n" * 1000 + "no gear", boot=True)
+    say_last(theirs, UserError("no motor\n" + f"{'😀' * 1000}\n" * 1000 + "no gear"))
     ((form, said),) = ours.receive()
     assert (form, said["boot"]) == ("failed", True)
     assert said["error"].startswith("no motor\n")
