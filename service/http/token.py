@@ -1,13 +1,10 @@
 """The bearer token: made once, kept in the state directory, readable by its owner alone.
 
-Why it is correct. The token is written whole into a temporary file, flushed, and only then linked
-to its name. `link` fails if the name exists, so of two first starts one wins and both use its
-token, and no reader ever finds half a token.
+Only the daemon that holds the state directory makes one, and writes it whole (`atomic_write.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -15,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rtagent.errors import UserError
+from rtagent.files.atomic_write import atomic_write
 from rtagent.supervisor.state_dir import read_private
 
 TOKEN_BYTES = 32
@@ -55,18 +53,8 @@ def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
 
 def _make(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{FILE_NAME}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(TOKEN_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        # If the name exists, another start was first, and its token counts.
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
+    with atomic_write(path, f".{FILE_NAME}-") as write:
+        write(f"{secrets.token_hex(TOKEN_BYTES)}\n".encode())
 
 
 def _read(path: Path) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,18 +31,6 @@ def test_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert (tmp_path / "state" / "token").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
-
-
-def test_two_first_starts_share_one_token(tmp_path: Path) -> None:
-    barrier = threading.Barrier(8)
-
-    def start(number: int) -> str:
-        barrier.wait()
-        return load_or_make_token(tmp_path / "state", {})
-
-    with ThreadPoolExecutor(8) as starts:
-        assert len(set(starts.map(start, range(8)))) == 1
-    assert os.listdir(tmp_path / "state") == ["token"]
 
 
 def test_environment_wins_and_makes_no_file(tmp_path: Path) -> None:
