@@ -278,12 +278,6 @@ class EvaluationRecord(WorkerRecord):
     weights_version: int
 
 
-class RecorderRecord(WorkerRecord):
-    """What the recorder counts."""
-
-    rows: int
-
-
 class ConverterRecord(WorkerRecord):
     """What the converter counts.
 
@@ -303,7 +297,7 @@ _PLACES: dict[str, tuple[type[WorkerRecord], int]] = {
     "learner": (LearnerRecord, MAX_LEARNERS),
     "service": (WorkerRecord, 1),
     "evaluation": (EvaluationRecord, 1),
-    "recorder": (RecorderRecord, 1),
+    "recorder": (WorkerRecord, 1),
     "converter": (ConverterRecord, 1),
     "inference": (InferenceRecord, MAX_INFERENCE_PROCESSES),
 }
@@ -322,7 +316,6 @@ class ProcessMetrics:
         environment: the record of the environment.
         service: of the service.
         evaluation: of the evaluation.
-        recorder: of the recorder.
         converter: of the converter.
     """
 
@@ -331,7 +324,6 @@ class ProcessMetrics:
         self.environment = self._own(EnvironmentRecord, "environment")
         self.service = self._own(WorkerRecord, "service")
         self.evaluation = self._own(EvaluationRecord, "evaluation")
-        self.recorder = self._own(RecorderRecord, "recorder")
         self.converter = self._own(ConverterRecord, "converter")
 
     @staticmethod

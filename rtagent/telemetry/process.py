@@ -21,7 +21,7 @@ from rtagent.errors import reason_of
 from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
 from rtagent.memory.horizon import Decision
-from rtagent.memory.process_metrics import EPISODES, RecorderRecord
+from rtagent.memory.process_metrics import EPISODES, WorkerRecord
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.telemetry.points import Point
@@ -40,7 +40,7 @@ MOST_DECISIONS = 64
 TAIL_BYTES = 4096
 
 
-def run(context: WorkerContext[RecorderRecord]) -> None:
+def run(context: WorkerContext[WorkerRecord]) -> None:
     """The body of the recorder process; returns when it is told to stop."""
     context.set_idle_priority()
     clock = context.clock
@@ -57,7 +57,6 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
         context.beat()
         if clock.now() >= due or recorder.crowded:
             recorder.record()
-            context.record.rows = recorder.rows
             due = clock.now() + PERIOD_S
         clock.sleep_until(min(due, clock.now() + BEAT_S))
     recorder.record()
@@ -71,7 +70,6 @@ class Recorder:
     `wall_time` gives the seconds since 1970, `event` reports to the supervisor.
 
     Attributes:
-        rows: points written.
         sinks: destinations of the curves.
     """
 
@@ -94,7 +92,6 @@ class Recorder:
         self._table_tick = self._events_tick = tick
         self._decisions = world.horizon.count
         self._recorded = 0
-        self.rows = 0
 
     @property
     def crowded(self) -> bool:
@@ -114,7 +111,6 @@ class Recorder:
         for sink in self.sinks:
             sink.write(points)
             self._note_problem(sink.name, sink.problem)
-        self.rows += len(points)
 
     def close(self) -> None:
         """Let the sinks finish."""

@@ -7,6 +7,7 @@ import csv
 import numpy as np
 import pytest
 
+from rtagent.telemetry.learning_curve import read_episodes
 from tests.conftest import Runtimes, eventually, role
 
 from .test_learners import POLE, learns
@@ -62,9 +63,11 @@ def test_the_policy_is_evaluated_beside_the_run_which_is_recorded(run: Runtimes)
         assert role(runtime, "evaluation")["state"] == "running"
         eventually(lambda: runtime.stats()["episodes"]["count"] > 3, "episodes end")
         learns(runtime)
-        count, record = runtime.stats()["episodes"]["count"], runtime.world.metrics.recorder
-        eventually(lambda: record.rows > count, "they are recorded")
-        folder = runtime.run_dir
+        count, folder = runtime.stats()["episodes"]["count"], runtime.run_dir
+        eventually(
+            lambda: len(read_episodes(folder / "episodes.csv").returns) >= count,
+            "they are recorded",
+        )
     with open(folder / "episodes.csv", newline="") as file:
         episodes = list(csv.DictReader(file))
     assert len(episodes) >= count

@@ -130,7 +130,6 @@ def test_figures_are_written_where_they_have_changed(run: Run) -> None:
     updates = run.scalars("learning/updates")
     assert [value for _, value in updates] == [10, 20]
     assert len(run.scalars("learning/loss")) == 1
-    assert run.recorder.rows == 2
 
 
 def test_an_episode_carries_the_time_at_which_it_ended(run: Run) -> None:
@@ -259,7 +258,6 @@ class Context:
     ) -> None:
         self._each_beat = each_beat
         self.world, self.clock, self.run_dir = run.world, run.clock, run.folder
-        self.record = run.world.metrics.recorder
         self.event = run._event
         self.calls: list[str] = []
         self.beats = 0
@@ -284,7 +282,7 @@ def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.M
     recorded: list[float] = []
     clock = run.clock
     stub = SimpleNamespace(
-        record=lambda: recorded.append(clock.now()), rows=3,
+        record=lambda: recorded.append(clock.now()),
         close=lambda: context.calls.append("close"), crowded=False,
     )
     monkeypatch.setattr(recorders, "Recorder", lambda *_, **__: stub)
@@ -295,7 +293,6 @@ def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.M
     assert len(recorded) == 4
     assert recorded[-1] == clock.now(), "what is new at the end is written too"
     assert clock.now() - 100.0 == pytest.approx(12.5)
-    assert context.record.rows == 3
 
 
 def test_curves_after_a_sleep_of_the_machine_have_the_right_time_of_day(
@@ -308,7 +305,7 @@ def test_curves_after_a_sleep_of_the_machine_have_the_right_time_of_day(
             walls.append(wall_time() - run.clock.now())
             slept[0] += 3600.0
 
-        return SimpleNamespace(record=record, rows=0, close=lambda: None, crowded=True)
+        return SimpleNamespace(record=record, close=lambda: None, crowded=True)
 
     monkeypatch.setattr(recorders, "suspended_s", lambda: slept[0])
     monkeypatch.setattr(recorders, "Recorder", start)
