@@ -71,17 +71,16 @@ class CommandChannel:
             if len(self._unanswered) >= MOST_UNANSWERED:
                 raise BackendBusy("the supervisor does not answer; the command was not sent")
             number = next(self._numbers)
-            self._unanswered[number] = reply
             try:
                 sent = self._connection.send(
                     {"id": number, "name": name, "arguments": arguments, "by": by}
                 )
             except OSError:
-                del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None
             if not sent:
-                del self._unanswered[number]
                 raise BackendBusy("the supervisor does not read; the command was not sent")
+            # The reader waits for the lock: the reply cannot have been taken yet.
+            self._unanswered[number] = reply
         try:
             return reply.result(timeout_s)
         except TimeoutError:
