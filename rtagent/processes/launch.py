@@ -21,7 +21,6 @@ import contextlib
 import errno
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -29,7 +28,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from multiprocess import reduction, util
+from multiprocess import connection, reduction, util
 from multiprocess.context import set_spawning_popen
 
 from rtagent.clock import Clock, MonotonicClock
@@ -149,7 +148,7 @@ class Process:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended; at most `timeout` seconds for each answer, if that is given."""
-        while self.is_alive() and _readable(self._answers, timeout):
+        while self.is_alive() and connection.wait([self._answers], timeout):
             pass
 
     def close(self) -> None:
@@ -345,9 +344,3 @@ def raise_descriptor_limit() -> None:
     wanted = MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _readable(descriptor: int, timeout: float | None) -> bool:
-    news = select.poll()
-    news.register(descriptor, select.POLLIN)
-    return bool(news.poll(None if timeout is None else 1000.0 * timeout))

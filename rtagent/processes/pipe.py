@@ -11,9 +11,10 @@ becomes `None`.
 from __future__ import annotations
 
 import json
-import select
 import socket
 from typing import Any
+
+from multiprocess import connection
 
 from rtagent.clock import MonotonicClock
 
@@ -93,9 +94,7 @@ class Pipe:
 
     def poll(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds for a message or the end; whether there is one."""
-        news = select.poll()
-        news.register(self._end, select.POLLIN)
-        return bool(news.poll(1000.0 * timeout))
+        return bool(connection.wait([self._end], timeout))
 
     @property
     def closed(self) -> bool:
