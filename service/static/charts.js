@@ -75,18 +75,11 @@ function drawLine(pen, points, x, y) {
   pen.stroke();
 }
 
-// The points that fit the time axis: a ring whose samples came late, or with a gap, holds older ones.
-function recent(series) {
-  const points = Array.from({ length: series.length }, (_, i) => series.point(i));
-  return points.filter(([time]) => series.latest[0] - time <= KEPT_S);
-}
-
-function draw(canvas, series, markers) {
+function draw(canvas, points, markers) {
   const paper = prepare(canvas);
   if (paper === null) return;
   const { pen, width, height } = paper;
   const { format, colour, floor, name } = canvas.dataset;
-  const points = recent(series);
   const known = points.map(([, value]) => value).filter((value) => !Number.isNaN(value));
   const [now, newest] = points.at(-1) ?? [0, NaN];
   const latest = Number.isNaN(newest) ? null : newest;

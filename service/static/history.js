@@ -1,47 +1,15 @@
-// What the charts remember: rings of fixed size, so that a page open for weeks does not grow.
+// What the charts remember: the last minutes alone, so that a page open for weeks does not grow.
 
 import { at } from "./format.js";
 
 export const KEPT_S = 600;
 const MOST_MARKERS = 60;
 
-// Times (seconds of the page) and values of one figure; an unknown value is NaN.
-export class Series {
-  constructor(capacity = KEPT_S) {
-    this.times = new Float64Array(capacity);
-    this.values = new Float64Array(capacity);
-    this.clear();
-  }
-
-  clear() {
-    this.first = 0;
-    this.length = 0;
-  }
-
-  add(time, value) {
-    const capacity = this.times.length;
-    const slot = (this.first + this.length) % capacity;
-    this.times[slot] = time;
-    this.values[slot] = value ?? NaN;
-    if (this.length < capacity) this.length += 1;
-    else this.first = (this.first + 1) % capacity;
-  }
-
-  // The i-th oldest: [time, value].
-  point(i) {
-    const slot = (this.first + i) % this.times.length;
-    return [this.times[slot], this.values[slot]];
-  }
-
-  get latest() {
-    return this.length ? this.point(this.length - 1) : null;
-  }
-}
-
-// One series for each path, a sample a second.
+// For each path the points of one figure, oldest first, a sample a second: [time, value], with seconds
+// of the page; an unknown value is NaN.
 export class History {
   constructor(paths) {
-    this.series = new Map(paths.map((path) => [path, new Series()]));
+    this.series = new Map(paths.map((path) => [path, []]));
     this.newest = -Infinity;
   }
 
@@ -49,13 +17,16 @@ export class History {
   add(now, stats) {
     if (now - this.newest < 0.95) return false;
     this.newest = now;
-    for (const [path, series] of this.series) series.add(now, at(stats, path));
+    for (const [path, points] of this.series) {
+      points.push([now, at(stats, path) ?? NaN]);
+      while (now - points[0][0] > KEPT_S) points.shift();
+    }
     return true;
   }
 
   clear() {
     this.newest = -Infinity;
-    for (const series of this.series.values()) series.clear();
+    for (const path of this.series.keys()) this.series.set(path, []);
   }
 }
 

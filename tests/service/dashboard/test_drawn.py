@@ -191,9 +191,9 @@ def test_delays_are_those_of_the_newest_ticks_alone(page: Any) -> None:
       const delays = new Delays();
       const counted = [[7, 8, 9], [8, 9, 10], [11, 12], [50, 51]].map((tick) => {
         delays.add({ tick, delay: tick.map(() => 2) });
-        return delays.length;
+        return delays.list.length;
       });
-      return [...counted, delays.counts[2]];
+      return [...counted, delays.counts()[2]];
     }""")
     assert counted == [3, 4, 6, 2, 2]
 
