@@ -1,30 +1,20 @@
 // Learning on a cluster: the link to the learner, and the daemons that send it transitions.
 
-import { $, make, put } from "./dom.js";
+import { $, newRow, put } from "./dom.js";
 import { shown } from "./format.js";
 
 const COLUMNS = [
-  ["id", "name", "", "text"], ["share", "number", "Share", "count"],
-  ["generated", "number", "Generated", "count"], ["shipped", "number", "Sent", "count"],
-  ["learned", "number", "Learned from", "count"],
+  ["name", "", "id", "text"], ["number", "Share", "share", "count"],
+  ["number", "Generated", "generated", "count"], ["number", "Sent", "shipped", "count"],
+  ["number", "Learned from", "learned", "count"],
 ];
-
-function newRow() {
-  const row = make("tr");
-  for (const [, kind, label] of COLUMNS) {
-    const cell = row.insertCell();
-    cell.className = kind;
-    if (label) cell.dataset.label = label;
-  }
-  return row;
-}
 
 function showNodes(nodes) {
   const body = $("#nodes");
   while (body.rows.length > nodes.length) body.lastChild.remove();
   nodes.forEach((node, place) => {
-    const row = body.rows[place] ?? body.appendChild(newRow());
-    COLUMNS.forEach(([name, , , format], i) => put(row.cells[i], shown(node[name], format)));
+    const row = body.rows[place] ?? body.appendChild(newRow(COLUMNS));
+    COLUMNS.forEach(([, , name, format], i) => put(row.cells[i], shown(node[name], format)));
   });
 }
 

@@ -17,3 +17,14 @@ export function make(tag, className = "", text = "") {
   if (text) element.textContent = text;
   return element;
 }
+
+// A table's row with a cell for each column: [class, label that narrow pages show beside the value].
+export function newRow(columns) {
+  const row = make("tr");
+  for (const [kind, label] of columns) {
+    const cell = row.insertCell();
+    cell.className = kind;
+    if (label) cell.dataset.label = label;
+  }
+  return row;
+}

@@ -1,25 +1,20 @@
 // The table of the processes: state, restarts, last error.
 
-import { $, make, put, UNKNOWN } from "./dom.js";
+import { $, make, newRow, put, UNKNOWN } from "./dom.js";
 import { at, shown } from "./format.js";
 
 const COLUMNS = [
-  ["name", "", ""], ["state", "", ""], ["pid", "number", "PID"], ["p50", "number", "Inference p50"],
-  ["p99", "number", "Inference p99"], ["weights", "number", "Weights"], ["restarts", "number", "Restarts"],
-  ["error", "error", ""],
+  ["name"], ["state"], ["pid number", "PID"], ["p50 number", "Inference p50"],
+  ["p99 number", "Inference p99"], ["weights number", "Weights"], ["restarts number", "Restarts"],
+  ["error"],
 ];
 const FROM_WORKER = [["p50", "latency_ms.p50", "ms"], ["p99", "latency_ms.p99", "ms"], ["weights", "weights_version", "count"]];
 
 const body = $("#processes");
 const rows = new Map();
 
-function newRow() {
-  const row = make("tr");
-  for (const [name, kind, label] of COLUMNS) {
-    const cell = row.insertCell();
-    cell.className = `${name} ${kind}`;
-    if (label) cell.dataset.label = label;
-  }
+function processRow() {
+  const row = newRow(COLUMNS);
   row.querySelector(".state").append(make("span", "dot"), make("span"));
   return row;
 }
@@ -52,7 +47,7 @@ function showProcess(row, role, worker) {
 export function showProcesses(roles, workers) {
   const seen = new Set();
   roles.forEach((role, place) => {
-    const row = rows.get(role.name) ?? newRow();
+    const row = rows.get(role.name) ?? processRow();
     rows.set(role.name, row);
     seen.add(role.name);
     const worker = role.role === "inference" ? workers.find(({ id }) => id === role.index) : null;

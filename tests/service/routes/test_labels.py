@@ -48,7 +48,7 @@ def drawn_labels(text: str) -> set[str]:
     last = [re.split(r"[,.:;(→]\s*", each.strip(" ,.:;("))[-1] for each in before]
     after = re.findall(r"\$\{found\.\w+\} ([\w-][\w -]*)", text)
     written = re.findall(r'fillText\("([^"]+)"', text)
-    columns = re.findall(r'\["\w+", "number", "([^"]+)"\]', text)
+    columns = re.findall(r'"(?:\w+ )?number", "([^"]+)"', text)
     return {_words(each) for each in (*last, *after, *written, *columns)}
 
 
