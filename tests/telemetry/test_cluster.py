@@ -26,7 +26,7 @@ def example_document(now: float, **changes: Any) -> dict[str, Any]:
         "alpha": 1.52, "loss_mean": 0.0123, "priority_transferred": 0.42, "priority_sampled": 0.4,
         "weights_age_s": 0.35, "cache_hits": 0.31, "stale_priorities": 17,
         "experiences_lost": 5, "round_trip_ms": 201.3,
-        "emulated": {"rtt_ms": 200, "bandwidth_mbps": 4.5, "loss": 0.01}, **changes,
+        "emulated": {"rtt_ms": 200.0, "bandwidth_mbps": 4.5, "loss": 0.01}, **changes,
     }
 
 
