@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -119,14 +119,19 @@ class Entry:
         return value
 
 
-@cache
+_FIELDS: dict[type[Any], tuple[Field, ...]] = {}
+"""Fields of the sections that have been read once, since reading type hints is slow."""
+
+
 def fields_of(section: type[Any]) -> tuple[Field, ...]:
-    """The fields of a section, in order; kept, since reading type hints is slow."""
-    hints = get_type_hints(section, include_extras=True)
-    return tuple(
-        replace(_field(each.name, hints[each.name]), absent=each.default is None)
-        for each in fields(section)
-    )
+    """The fields of a section, in order."""
+    if section not in _FIELDS:
+        hints = get_type_hints(section, include_extras=True)
+        _FIELDS[section] = tuple(
+            replace(_field(each.name, hints[each.name]), absent=each.default is None)
+            for each in fields(section)
+        )
+    return _FIELDS[section]
 
 
 def _field(name: str, hint: Any) -> Field:
