@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from rtagent import Runtime
-from rtagent.config_sources import all_keys
+from rtagent import Runtime, cli
+from rtagent.config import Config
+from rtagent.config_sources import all_keys, load_config
 from tests.cli.conftest import Outcome, Run
 from tests.conftest import eventually
 from tests.docs.commands import (
@@ -138,6 +139,24 @@ def test_toml_has_keys_that_there_are() -> None:
         for section, values in tomllib.loads(text).items():
             if section in sections:
                 assert {f"{section}.{key}" for key in values} <= set(all_keys()), page
+
+
+def of_checkpoints(config: Config) -> tuple[object, ...]:
+    """What the settings say of the world and the network whose weights a checkpoint holds."""
+    env, policy = config.env, config.policy
+    network = policy.network.replace("auto", "nature")
+    return env.id, env.pending_actions, network, policy.width, policy.factory
+
+
+def test_another_world_or_network_has_a_state_directory_of_its_own() -> None:
+    """In the default one a reader has checkpoints of the built-in game, which would be refused."""
+    for command in ALL:
+        program, *rest = command.words
+        if program == "rtagent" and rest[0] in ("serve", "train"):
+            args = cli.parsed(rest)
+            config = load_config(args.config, args.overrides, {})
+            same = of_checkpoints(config) == of_checkpoints(Config())
+            assert same or not config.policy.learns or args.state_dir is not None, command
 
 
 def test_no_two_commands_write_to_the_same_place() -> None:
