@@ -74,7 +74,7 @@ class PolicyConfig(Section):
     precision: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
     """Precision of inference on the CPU; auto: the resnet in bfloat16 where that is measured to be
     faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs an engine.
-    float16 is refused: it is 30 to 100 times slower there."""
+    float16 is refused: most processors compute it far more slowly."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where inference runs: cpu or cuda:N."""
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)

@@ -151,7 +151,7 @@ class LearningConfig(Section):
     """Precision of the learner's forward and backward pass, over float32 weights; targets, losses
     and the head of a built-in network are float32 in any case. auto: what a short measurement
     before the first update shows to be the fastest. float16 scales its loss; most processors
-    compute it hundreds of times more slowly."""
+    compute convolutions in it hundreds of times more slowly."""
     device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """Where learners compute: cpu, cuda:N, or auto, the first GPU if torch can use one; in a
     cluster, on the learner's machine. On a GPU a learner has weights, moments and target network of

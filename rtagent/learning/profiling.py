@@ -135,7 +135,7 @@ def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
     """The precisions that a plan may use: the configured one, or with "auto" all fast ones."""
     if learning.precision != "auto":
         return (learning.precision,)
-    # The processor does float16 30 to 100 times slower than float32, and int8 has no gradient.
+    # Most processors compute float16 far more slowly, and int8 has no gradient.
     return ("float32", "bfloat16") if is_usable("bfloat16", convolves=True) else ("float32",)
 
 

@@ -1,6 +1,6 @@
 """The precision in which torch acts: bfloat16 where it is measured to be faster, else float32.
 
-float16 is not offered: it is 30 to 100 times slower than float32 on a CPU.
+float16 is not offered: most processors compute it far more slowly.
 """
 
 from __future__ import annotations
