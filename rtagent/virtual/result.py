@@ -22,7 +22,7 @@ class VirtualRun:
     """A finished run.
 
     Attributes:
-        rows: all rows of the tick ledger; see `memory.ledger.row_dtype`. Times begin with 0.
+        rows: (ticks,) the tick ledger, see `memory.ledger.row_dtype`; times begin with 0.
         rate_hz: ticks per second.
         updates: number of updates applied over the run.
         skipped: number of updates left out because loss or gradient was not finite.
