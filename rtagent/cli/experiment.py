@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seeds of the trials; default: the experiment's own, with --quick at most three")
     add("--only", action="append", default=[], metavar="NAME=VALUE",
         help="only the trials with this parameter; may be repeated, for those with all of them")
-    add("--anew", action="store_true", help="remove the results that the folder holds, and begin anew")
+    add("--anew", action="store_true", help="remove the results in the folder, and begin anew")
     add_json_option(parser)
 
 
