@@ -73,8 +73,9 @@ class Edge:
             priorities = Priorities.private(self.frames.capacity, VirtualClock())
         self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
         return BufferNode(self.replay, self.frames, self._slots, np.random.default_rng(0))
+        return self
 
-    def play(self, ticks: int) -> None:
+    def play(self, ticks: int) -> Edge:
         """Let the world go on."""
         for tick in range(self._tick, self._tick + ticks):
             start = tick - tick % self._episode

@@ -69,7 +69,7 @@ class Scene:
 
     def run(
         self, seconds: float, *, learn: int = 1, ticks: int = 1, collect: bool = True
-    ) -> None:
+    ) -> Scene:
         """Let time pass; the learner has time for `learn` updates in every step."""
         for _ in range(round(seconds / STEP_S)):
             for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):
@@ -89,3 +89,4 @@ class Scene:
             for _ in range(learn):
                 self.learner.step(0.0)
             self.clock.advance(STEP_S)
+        return self

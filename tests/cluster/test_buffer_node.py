@@ -12,8 +12,7 @@ from tests.cluster.edge import Edge
 
 def test_an_error_for_each_transition_or_none_is_taken() -> None:
     # One error became the priority of all.
-    world = Edge(prioritized=True)
-    world.play(50)
+    world = Edge(prioritized=True).play(50)
     sent = world.node.make(8, Settings(8, 1e-3, 1.0))
     assert sent is not None
     priorities = world.replay._priorities

@@ -51,8 +51,7 @@ def test_a_state_that_travels_for_long_is_sent_once() -> None:
     world = Edge()
     state = len(first_state(world))
     # Half a minute in each direction.
-    scene = Scene(world, emulation=Emulation(bits_per_s=8 * state / 30))
-    scene.run(40.0)
+    scene = Scene(world, emulation=Emulation(bits_per_s=8 * state / 30)).run(40.0)
     assert scene.remotes[0].calls.count("begin") == 1
     scene.exchanges[0].wants_snapshot = True
     scene.run(80.0)
@@ -173,8 +172,7 @@ def test_it_waits_until_the_next_arrival_at_most() -> None:
 
 
 def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
-    scene = Scene(Edge())
-    scene.run(0.5)
+    scene = Scene(Edge()).run(0.5)
     joined = scene.learner.join(scene.edges[0].joining)
     scene.edges[0].node.begin_session(0, 512)
     share = scene.edges[0].node.make(8, scene.settings)

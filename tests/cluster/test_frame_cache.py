@@ -61,8 +61,7 @@ def test_with_room_for_the_whole_ring_no_frame_travels_twice() -> None:
 def test_a_share_that_the_ring_lost_while_it_was_made_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = Edge(slots=512, stack=2, episode=7)
-    world.play(100)
+    world = Edge(slots=512, stack=2, episode=7).play(100)
     learner, read = np.zeros((512, 3), np.float32), FrameRing.read
     lost = 0
 

@@ -40,8 +40,7 @@ def test_the_learner_says_what_has_become_of_an_update(
 
     monkeypatch.setattr(SharedUpdate, "compute", every_third)
     world = Edge(prioritized=True)
-    scene = Scene(world)
-    scene.run(3.0, collect=False)
+    scene = Scene(world).run(3.0, collect=False)
     found = scene.exchanges[0].learned()
     assert [each.outcome for each in found[:6]] == ["applied", "applied", outcome] * 2
     assert [each.updates for each in found[:6]] == [8, 9, 9, 10, 11, 11]

@@ -36,8 +36,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 def test_it_learns_and_weights_come_back(replay: str) -> None:
-    scene = Scene(Edge(replay=replay))
-    scene.run(3.0)
+    scene = Scene(Edge(replay=replay)).run(3.0)
     assert scene.exchanges[0].connected
     assert len(scene.losses[0]) > 100
     # Each batch once: the number of updates grows by one, from those of the first state on.
@@ -52,8 +51,7 @@ def test_it_learns_and_weights_come_back(replay: str) -> None:
 def test_batches_hold_what_happened(
     seen: list[Batch], replay: str, prioritized: bool
 ) -> None:
-    scene = Scene(Edge(stack=3, episode=7, replay=replay, prioritized=prioritized))
-    scene.run(4.0)
+    Scene(Edge(stack=3, episode=7, replay=replay, prioritized=prioritized)).run(4.0)
     assert len(seen) > 100
     for batch in seen:
         newest = np.rint(batch.observations.numpy()[:, -1, 0] * 100).astype(int)
@@ -109,8 +107,7 @@ def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
 @pytest.mark.usefixtures("no_gradients")
 def test_weights_that_take_long_to_leave_are_older() -> None:
     size = Scene(Edge()).edges[0].blueprint.learned_parameters * 4
-    scene = Scene(Edge(), emulation=Emulation(bits_per_s=8 * size / 2))
-    scene.run(20.0)
+    scene = Scene(Edge(), emulation=Emulation(bits_per_s=8 * size / 2)).run(20.0)
     # The weights alone take two seconds.
     assert len(scene.weights) > 2
     assert min(each.age_s for each in scene.weights) > 2.0
@@ -161,8 +158,7 @@ def test_batches_that_take_little_time_travel_several_in_a_call(
 def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtagent.cluster.in_flight.MOST_BYTES", 2500)
     world = Edge()
-    scene = Scene(world, emulation=Emulation(rtt_s=0.2))
-    scene.run(4.0, learn=8)
+    scene = Scene(world, emulation=Emulation(rtt_s=0.2)).run(4.0, learn=8)
     # Of about 1 kB each.
     link = scene.exchanges[0].in_flight
     assert len(world.node.under_way) <= link.limit == 2
@@ -200,8 +196,7 @@ def test_two_nodes_share_a_batch_by_what_they_generate() -> None:
 @pytest.mark.usefixtures("no_gradients")
 def test_the_shares_follow_a_node_that_comes() -> None:
     first, second = Edge(name="first"), Edge(name="second")
-    scene = Scene(first)
-    scene.run(4.0)
+    scene = Scene(first).run(4.0)
     assert scene.exchanges[0].share == 8
     later = Scene(second)
     later.remotes[0].learner, later.clock = scene.learner, scene.clock
@@ -213,8 +208,7 @@ def test_the_shares_follow_a_node_that_comes() -> None:
 
 @pytest.mark.usefixtures("no_gradients")
 def test_a_node_that_falls_silent_costs_one_wait() -> None:
-    both = Scene(Edge(name="a"), Edge(name="b"))
-    both.run(2.0)
+    both = Scene(Edge(name="a"), Edge(name="b")).run(2.0)
     before = both.learner.status()["batches"]
     both.exchanges.pop()
     both.edges = both.edges[:1]
@@ -253,8 +247,7 @@ def test_messages_that_were_answered_are_freed() -> None:
 
 
 def test_live_settings_of_the_daemon_reach_the_learner() -> None:
-    scene = Scene(Edge())
-    scene.run(1.0)
+    scene = Scene(Edge()).run(1.0)
     trainer = scene.learner._trainer
     scene.settings = Settings(batch_size=12, learning_rate=1e-3, beta=0.5)
     scene.run(1.0)
@@ -267,8 +260,7 @@ def test_batches_that_outgrow_what_the_learner_keeps_are_learned_from_whole(
     seen: list[Batch],
 ) -> None:
     world = Edge(slots=32)
-    scene = Scene(world)
-    scene.run(1.0)
+    scene = Scene(world).run(1.0)
     # Four frames for each: more than 32 of them.
     scene.settings = Settings(batch_size=24, learning_rate=1e-3, beta=0.5)
     scene.run(3.0)
@@ -282,8 +274,7 @@ def test_batches_that_outgrow_what_the_learner_keeps_are_learned_from_whole(
 
 
 def test_a_snapshot_holds_all_that_is_learned() -> None:
-    scene = Scene(Edge())
-    scene.run(1.0)
+    scene = Scene(Edge()).run(1.0)
     asked_at = scene.updates[-1]
     scene.exchanges[0].wants_snapshot = True
     scene.run(0.05)

@@ -71,8 +71,7 @@ def check_nothing_is_missing(
 @pytest.mark.parametrize("link", [Emulation(), LINK])
 def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int]) -> None:
     world = baseline(capacity=4096)
-    scene = Scene(world, emulation=link)
-    scene.run(5.0)
+    scene = Scene(world, emulation=link).run(5.0)
     # Less than a call's worth stays behind while nothing is learned.
     world.play(TICKS_PER_CALL)
     # A call that the link loses is sent again after its round trip.
@@ -86,8 +85,7 @@ def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int
 
 def test_ticks_that_the_ring_lost_before_they_were_sent_are_counted(arrived: list[int]) -> None:
     world = baseline(capacity=256)
-    scene = Scene(world)
-    scene.run(1.0)
+    scene = Scene(world).run(1.0)
     # The link is cut; the ring goes round several times.
     scene.remotes[0].broken = RuntimeError("cut")
     scene.run(5.0, ticks=2)
@@ -113,8 +111,7 @@ def test_a_tick_that_several_sessions_have_missed_is_lost_once() -> None:
 
 def test_a_node_that_joins_anew_goes_on_where_the_learner_is(arrived: list[int]) -> None:
     world = baseline(capacity=4096)
-    scene = Scene(world)
-    scene.run(2.0)
+    scene = Scene(world).run(2.0)
     kept = mirror(scene)
     scene.remotes[0].broken = RuntimeError("cut")
     scene.run(0.5)
@@ -127,8 +124,7 @@ def test_a_node_that_joins_anew_goes_on_where_the_learner_is(arrived: list[int])
 
 def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> None:
     world = baseline(capacity=4096)
-    scene = Scene(world)
-    scene.run(2.0)
+    scene = Scene(world).run(2.0)
     scene.restart()
     scene.run(4.0)
     assert scene.exchanges[0].connected
@@ -138,8 +134,7 @@ def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> N
 
 def test_ticks_that_are_sent_late_do_not_change_the_rate() -> None:
     world = baseline(capacity=4096)
-    scene = Scene(world)
-    scene.run(5.0)
+    scene = Scene(world).run(5.0)
     scene.restart()
     scene.run(1.5)
     # By these rates the learner divides a batch among the nodes.
@@ -147,8 +142,7 @@ def test_ticks_that_are_sent_late_do_not_change_the_rate() -> None:
 
 
 def test_what_is_generated_is_counted_without_a_learner() -> None:
-    world = baseline(capacity=4096)
-    world.play(100)
+    world = baseline(capacity=4096).play(100)
     here = transitions(Replay(world.frames, world.ledger, world.config.learning))
     assert len(here) <= world.node.generated <= 100
 
@@ -165,8 +159,7 @@ def test_while_learning_is_paused_ticks_are_sent() -> None:
 
 
 def test_a_daemon_that_is_paused_costs_the_others_one_wait() -> None:
-    both = Scene(baseline(name="a", capacity=4096), baseline(name="b", capacity=4096))
-    both.run(2.0)
+    both = Scene(baseline(name="a", capacity=4096), baseline(name="b", capacity=4096)).run(2.0)
     before, sent = both.learner.status()["batches"], both.edges[1].node.counts.shipped
     both.paused = {1}
     both.run(4.0)
@@ -182,8 +175,7 @@ def test_a_daemon_that_is_paused_costs_the_others_one_wait() -> None:
 
 def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
     world = baseline(capacity=4096)
-    scene = Scene(world)
-    scene.run(3.0, collect=False)
+    scene = Scene(world).run(3.0, collect=False)
     found = scene.exchanges[0].learned()
     assert found[-1].sampled is not None
     assert found[-1].transferred is not None
@@ -195,8 +187,7 @@ def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
 
 def test_nodes_of_both_kinds_feed_one_learner() -> None:
     first, second = baseline(name="a", capacity=4096), Edge(name="b")
-    scene = Scene(first, second)
-    scene.run(2.0)
+    scene = Scene(first, second).run(2.0)
     learned = {node["id"]: node["learned"] for node in scene.learner.status()["nodes"]}
     assert learned["a"] > 0
     assert learned["b"] > 0
@@ -228,8 +219,7 @@ def test_the_trainer_is_used_under_its_lock_alone(monkeypatch: pytest.MonkeyPatc
 ])
 def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> None:
     world = baseline()
-    scene = Scene(world)
-    scene.run(0.1, learn=False)
+    scene = Scene(world).run(0.1, learn=False)
     source = mirror(scene)
     arrays = {
         "rows": np.zeros(0, np.uint8), "frames": np.zeros((2, 3), np.float32),
@@ -252,8 +242,7 @@ def test_messages_without_proper_ticks_are_refused(change: dict[str, Any]) -> No
 @pytest.mark.parametrize("action", [-1, 3])
 def test_a_row_whose_action_the_world_does_not_have_is_refused(action: int) -> None:
     # The learner ended when it learned from it.
-    world = baseline()
-    world.play(1)
+    world = baseline().play(1)
     write_row(world.ledger, 1, action=action)
     world.frames.publish(1, np.zeros(3, np.float32), 0)
     sent = world.node.make(1, Settings(8, 1e-3, 1.0))

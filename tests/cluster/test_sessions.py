@@ -37,8 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
     {"generated": float("inf")}, {"generated": "many"}, {"generated": -1}, {"generated": 10**400},
 ])
 def test_a_message_without_a_proper_header_changes_nothing(change: dict[str, Any]) -> None:
-    scene = Scene(Edge())
-    scene.run(1.0, learn=False)
+    scene = Scene(Edge()).run(1.0, learn=False)
     session = scene.learner._nodes["edge"]
     values = {"seq": session._next_seq, "batch_size": 8, "learning_rate": 1e-3, **change}
     block = pack({name: value for name, value in values.items() if value is not None}, {})
@@ -51,8 +50,7 @@ def test_a_message_without_a_proper_header_changes_nothing(change: dict[str, Any
 
 
 def test_a_bad_share_that_came_early_is_refused_to_all_who_wait_for_it() -> None:
-    scene = Scene(Edge())
-    scene.run(0.1, learn=False)
+    scene = Scene(Edge()).run(0.1, learn=False)
     session, world = scene.learner._nodes["edge"], scene.edges[0]
     good = world.node.make(8, scene.settings)
     assert good is not None
@@ -71,8 +69,7 @@ def test_a_share_for_which_there_is_no_memory_costs_a_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # It was never answered: its node, which stayed connected, soon sent no further one.
-    scene = Scene(Edge())
-    scene.run(1.0)
+    scene = Scene(Edge()).run(1.0)
     check, full = ReceivedShares._check, iter([True])
 
     def checked(*args: Any) -> None:
@@ -165,8 +162,7 @@ def test_a_learner_leaves_its_checkpoint_alone_if_the_network_is_built_otherwise
 
 
 def test_a_node_that_learns_less_often_does_not_slow_down_the_others() -> None:
-    scene = Scene(Edge("often"), Edge("seldom"))
-    scene.run(0.2)
+    scene = Scene(Edge("often"), Edge("seldom")).run(0.2)
     scene.paused = {1}
     scene.run(0.5)
     before = [len(each) for each in scene.losses]
@@ -203,8 +199,7 @@ def test_a_count_that_falls_makes_no_rate_negative() -> None:
 
 
 def test_results_of_a_session_that_is_over_are_ignored() -> None:
-    scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0))
-    scene.run(8.0)
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0)).run(8.0)
     assert scene.weights
     # What is on its way to the old learner, and comes back from it, is of no session any more.
     scene.restart()
@@ -234,8 +229,7 @@ def test_a_late_state_of_a_session_that_is_over_does_not_replace_the_newer_one()
 
 
 def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a")).run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
     assert share is not None
     again = ClusterLearner(scene.clock, None)
@@ -245,16 +239,14 @@ def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -
 
 
 def test_a_silent_node_has_a_rate_of_zero() -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(5.0)
+    scene = Scene(Edge(name="a")).run(5.0)
     assert scene.learner.status()["nodes"][0]["rate"] > 0.0
     scene.clock.advance(4.0)
     assert scene.learner.status()["nodes"][0]["rate"] == 0.0
 
 
 def test_a_node_that_is_gone_for_long_is_forgotten_with_its_frames() -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a")).run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
     number = scene.learner._nodes["a"].number
     (answer,) = scene.learner.offer("a", number, [share.block])
@@ -266,8 +258,7 @@ def test_a_node_that_is_gone_for_long_is_forgotten_with_its_frames() -> None:
 
 
 def test_a_replay_at_the_learner_is_kept_until_another_node_joins() -> None:
-    scene = Scene(Edge(name="a", replay="learner"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a", replay="learner")).run(1.0)
     scene.clock.advance(FORGOTTEN_S + 1.0)
     scene.learner.step(0.0)
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["a"]
@@ -277,8 +268,7 @@ def test_a_replay_at_the_learner_is_kept_until_another_node_joins() -> None:
 
 def test_a_replay_at_the_learner_goes_if_another_node_has_joined_sooner() -> None:
     # A daemon that was started again at once left the replay of its last run in memory.
-    scene = Scene(Edge(name="a", replay="learner"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a", replay="learner")).run(1.0)
     scene.learner.join(Edge(name="b", replay="learner").joining)
     scene.clock.advance(FORGOTTEN_S + 1.0)
     scene.learner.step(0.0)
@@ -286,8 +276,7 @@ def test_a_replay_at_the_learner_goes_if_another_node_has_joined_sooner() -> Non
 
 
 def test_a_cut_has_its_reason_and_its_beginning() -> None:
-    scene = Scene(Edge())
-    scene.run(1.0)
+    scene = Scene(Edge()).run(1.0)
     scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
     cut_at = scene.clock.now()
     scene.run(5.0)
@@ -314,8 +303,7 @@ def test_a_learner_that_answers_but_does_not_learn_is_connected() -> None:
 def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a")).run(1.0)
     others, receive = [Edge(name="b")], ReceivedShares.receive
 
     def slowly(self: ReceivedShares, message: Message) -> Callable[[], Columns]:
@@ -337,8 +325,7 @@ def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 def test_a_node_says_what_it_has_generated_when_it_joins(replay: str) -> None:
-    world = Edge(replay=replay)
-    world.play(100)
+    world = Edge(replay=replay).play(100)
     scene = Scene(world)
     scene.paused = {0}
     scene.run(0.2)
@@ -348,8 +335,7 @@ def test_a_node_says_what_it_has_generated_when_it_joins(replay: str) -> None:
 
 def test_what_a_node_has_sent_does_not_fall_while_it_is_paused_after_it_has_joined_anew() -> None:
     # Others showed 0 until it sent again: a counter that began anew, and then jumped.
-    scene = Scene(Edge())
-    scene.run(0.5)
+    scene = Scene(Edge()).run(0.5)
     scene.paused = {0}
     scene.restart()
     scene.run(2.0)
@@ -360,8 +346,7 @@ def test_what_a_node_has_sent_does_not_fall_while_it_is_paused_after_it_has_join
 
 def test_what_a_node_has_sent_does_not_fall_after_its_gateway_was_killed() -> None:
     # The next gateway counts on from what the killed one has written, up to 0.25 s before.
-    scene = Scene(Edge())
-    scene.run(0.5)
+    scene = Scene(Edge()).run(0.5)
     (before,) = scene.learner.status()["nodes"]
     scene.edges[0].node.counts.shipped -= 24
     scene.exchanges = [scene.new_exchange(scene.edges[0], scene.remotes[0])]
@@ -375,8 +360,7 @@ def test_what_a_node_has_sent_does_not_fall_after_its_gateway_was_killed() -> No
 
 
 def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
-    scene = Scene(Edge())
-    scene.run(0.5)
+    scene = Scene(Edge()).run(0.5)
     exchange, node = scene.exchanges[0], scene.learner.status()["nodes"][0]
     node |= {"rate": 1e3 / 17, "silent_s": 1e-3 / 17, "generated": 10**9, "shipped": 10**9}
     exchange.others = [node | {"id": f"ALE/Breakout-v5-{index:08x}"} for index in range(1000)]
@@ -386,8 +370,7 @@ def test_the_document_of_the_link_has_room_for_a_thousand_nodes() -> None:
 
 def test_a_node_whose_network_cannot_be_built_is_told_on_which_machine() -> None:
     world = Edge(device="cuda:99")
-    scene = Scene(world)
-    scene.run(1.0)
+    scene = Scene(world).run(1.0)
     assert not scene.exchanges[0].connected
     reason = scene.exchanges[0].reason
     assert reason is not None
@@ -397,8 +380,7 @@ def test_a_node_whose_network_cannot_be_built_is_told_on_which_machine() -> None
 
 
 def test_another_network_is_refused() -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(0.5)
+    scene = Scene(Edge(name="a")).run(0.5)
     with pytest.raises(UserError) as caught:
         scene.learner.join(Edge(name="b", actions=2).joining)
     assert str(caught.value) == (
@@ -429,8 +411,7 @@ def test_another_version_is_refused() -> None:
 
 
 def test_a_paused_daemon_keeps_its_session_when_another_joins() -> None:
-    scene = Scene(Edge(name="a"))
-    scene.run(1.0)
+    scene = Scene(Edge(name="a")).run(1.0)
     scene.paused = {0}
     scene.run(FORGOTTEN_S + 5.0, ticks=0)
     scene.learner.join(Edge(name="b").joining)

@@ -64,8 +64,7 @@ def test_a_gpu_keeps_nothing_to_itself_that_is_asked_for(
 ) -> None:
     # The compiled Adam rounds differently.
     monkeypatch.setattr(adam, "_ADAM", None)
-    world = Edge(target_period=5)
-    world.play(200)
+    world = Edge(target_period=5).play(200)
     gpu = Device(torch.device("cpu"), nullcontext)
     here, there = (begun(world, each, monkeypatch) for each in (HOST, gpu))
     for at, batch in zip(range(UPDATES), batches(world), strict=False):
