@@ -136,23 +136,24 @@ def test_calls_that_fail_are_repeated_and_cost_no_session() -> None:
 
 def test_after_half_a_minute_without_a_link_it_learns_on() -> None:
     world = Edge()
-    scene = Scene(world)
-    scene.run(1.0)
-    scene.remotes[0].broken, cut_at = ConnectionError("unreachable"), scene.clock.now()
+    scene = Scene(world).run(1.0)
+    exchange, remote, cut_at = scene.exchanges[0], scene.remotes[0], scene.clock.now()
+    remote.broken = ConnectionError("unreachable\nand much more")
     scene.run(30.0)
     exchange = scene.exchanges[0]
     assert (exchange.connected, exchange.reason) == (False, "unreachable")
     assert exchange.since == pytest.approx(cut_at, abs=0.3)
     assert len(world.node.under_way) <= exchange.in_flight.limit
     assert not exchange.lost(scene.clock.now())
-    scene.remotes[0].broken = None
+    remote.broken = None
     scene.run(10.0)
-    assert exchange.connected
+    assert (exchange.connected, exchange.reason) == (True, None)
+    assert remote.calls.count("join") == 1
     # What was on its way is learned from once, and nothing else is missing.
     assert scene.updates == list(range(8, 8 + len(scene.updates)))
     learned = scene.learner.status()
     assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
-    scene.remotes[0].broken = ConnectionError("unreachable")
+    remote.broken = ConnectionError("unreachable")
     scene.run(60.0)
     assert exchange.lost(scene.clock.now())
 

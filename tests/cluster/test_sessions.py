@@ -275,23 +275,6 @@ def test_a_replay_at_the_learner_goes_if_another_node_has_joined_sooner() -> Non
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
 
 
-def test_a_cut_has_its_reason_and_its_beginning() -> None:
-    scene = Scene(Edge()).run(1.0)
-    scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
-    cut_at = scene.clock.now()
-    scene.run(5.0)
-    exchange = scene.exchanges[0]
-    assert not exchange.connected
-    assert exchange.reason == "the actor died"
-    assert exchange.since == pytest.approx(cut_at, abs=0.3)
-    calls = scene.remotes[0].calls.count("join")
-    assert calls <= 6
-    scene.remotes[0].broken = None
-    scene.run(11.0)
-    assert exchange.connected
-    assert exchange.reason is None
-
-
 def test_a_learner_that_answers_but_does_not_learn_is_connected() -> None:
     scene = Scene(Edge())
     scene.run(1.0)
