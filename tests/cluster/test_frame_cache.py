@@ -42,13 +42,6 @@ def test_every_slot_holds_the_frame_that_is_expected_there(
         np.testing.assert_array_equal(store[slots], numbers)
 
 
-def test_a_frame_travels_once_while_there_is_room() -> None:
-    sent = SentFrames(SLOTS, CAPACITY)
-    first, again = np.arange(10), np.arange(5, 15)
-    assert sent.place(first)[1].all()
-    np.testing.assert_array_equal(sent.place(again)[1], again >= 10)
-
-
 def test_with_room_for_the_whole_ring_no_frame_travels_twice() -> None:
     sent, rng = SentFrames(CAPACITY, CAPACITY), np.random.default_rng(0)
     travelled: list[int] = []
