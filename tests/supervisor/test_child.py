@@ -190,26 +190,19 @@ def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage
     assert child.state is State.BACKOFF
 
 
-def test_a_failed_process_that_is_no_longer_wanted_is_not_restarted(stage: Stage) -> None:
-    child = stage.started()
-    now = 0.0
-    while child.state is not State.FAILED:
-        stage.die(1, now)
+@pytest.mark.parametrize("state", [State.BACKOFF, State.FAILED])
+def test_a_dead_process_that_is_no_longer_wanted_is_not_restarted(
+    stage: Stage, state: State
+) -> None:
+    child, now = stage.started(), 1.0
+    stage.die(1, now)
+    while child.state is not state:
         now = child.start_at
-        if child.state is State.BACKOFF:
-            child.start_if_due(now)
+        child.start_if_due(now)
+        stage.die(1, now)
     child.stop(now)
     assert (child.state, child.failing) == (State.STOPPED, False)
     assert not child.start_if_due(now + 1e6)
-
-
-def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
-    child = stage.started()
-    child.mark_ready(0.1)
-    child.kill("no heartbeat for 2 s")
-    assert stage.processes[0].asked == ["kill"]
-    stage.die(-9, 3.0)
-    assert (child.state, child.last_error) == (State.BACKOFF, "no heartbeat for 2 s")
 
 
 def test_a_process_that_does_not_leave_gets_sigterm_and_then_sigkill(stage: Stage) -> None:
@@ -222,14 +215,6 @@ def test_a_process_that_does_not_leave_gets_sigterm_and_then_sigkill(stage: Stag
         # Asking again does not grant more time.
         child.stop(now)
     assert stage.processes[0].asked == ["terminate", "kill"]
-
-
-def test_stop_in_backoff_needs_no_death(stage: Stage) -> None:
-    child = stage.started()
-    stage.die(1, 1.0)
-    child.stop(1.0)
-    assert child.state is State.STOPPED
-    assert not child.start_if_due(100.0)
 
 
 def test_ready_counts_only_while_starting(stage: Stage) -> None:
