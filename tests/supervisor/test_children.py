@@ -57,17 +57,6 @@ def test_a_learner_that_has_not_begun_to_write_is_not_its_killed_predecessor(wat
     assert [kind for kind, _ in watched.told] == ["died"]
 
 
-def test_a_learner_that_writes_nothing_leaves_like_others_and_loses_no_checkpoint(
-    watch: Watch,
-) -> None:
-    watched = watch("learner")
-    watched.child.stop(101.0)
-    watched.look(107.0)
-    assert watched.asked == ["kill"]
-    watched.die(107.1)
-    assert watched.told == []
-
-
 @pytest.mark.parametrize("role", ["environment", "inference", "learner"])
 def test_a_dead_process_is_not_ready(watch: Watch, role: str) -> None:
     """Or its memory would be given to the replay until it is started again."""
