@@ -314,12 +314,6 @@ def test_curves_after_a_sleep_of_the_machine_have_the_right_time_of_day(
     assert second - first == pytest.approx(3600.0)
 
 
-def test_the_loop_on_real_memory(run: Run) -> None:
-    run.episode(59, 1.0)
-    recorders.run(Context(run, beats=5))  # type: ignore[arg-type]
-    assert [row["tick"] for row in run.table] == ["59"]
-
-
 def test_no_episode_is_left_out_in_a_fast_world_of_short_ones(run: Run) -> None:
     ticks = iter(range(5000))
 
