@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
-from rtagent.live_config import FIELDS
+from rtagent.processes import limit
 from rtagent.processes.limit import LEAST, PROCESS_BYTES, check_processes, most_processes
 
 PLENTY = 1 << 39
@@ -32,8 +34,11 @@ def test_the_configuration_overrides_the_limit() -> None:
     assert most_processes(config("run.max_processes=1"), 64, PLENTY) == 1
 
 
-def test_the_limit_of_this_machine() -> None:
-    assert most_processes(config()) >= LEAST
+def test_what_is_not_given_is_asked_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    monkeypatch.setattr(limit, "available_memory", lambda: 2 * 20 * PROCESS_BYTES)
+    assert most_processes(config(), available=PLENTY) == 64
+    assert most_processes(config(), cores=64) == 20
 
 
 def test_too_many_processes_are_refused_in_a_message_that_names_the_setting() -> None:
@@ -43,7 +48,3 @@ def test_too_many_processes_are_refused_in_a_message_that_names_the_setting() ->
         said = rf"= {shown} and learning.processes = {learners} are together more than the 48 "
         with pytest.raises(UserError, match=rf"{said}.*run\.max_processes"):
             check_processes(wanted, 48)
-
-
-def test_the_limit_cannot_be_changed_over_http() -> None:
-    assert "run" not in FIELDS
