@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,21 +29,22 @@ def write(path: Path, *pieces: bytes) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Every fsync and replace, in order, with the name of what it was called on."""
-    found: list[tuple[str, str]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path, int]]:
+    """Every fsync and replace, in order: what it is called on, and how many bytes that has."""
+    found: list[tuple[str, Path, int]] = []
 
     def recorded(name: str, of: Callable[..., str]) -> None:
         original = getattr(os, name)
 
         def record(*arguments: Any) -> Any:
-            found.append((name, of(*arguments)))
+            path = Path(of(*arguments))
+            found.append((name, path, path.stat().st_size))
             return original(*arguments)
 
         monkeypatch.setattr(os, name, record)
 
-    recorded("fsync", lambda descriptor: Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
-    recorded("replace", lambda draft, path: Path(draft).name)
+    recorded("fsync", lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}"))
+    recorded("replace", lambda draft, path: draft)
     return found
 
 
@@ -53,12 +55,13 @@ def test_what_was_appended_is_there(tmp_path: Path) -> None:
 
 
 def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_the_return(
-    tmp_path: Path, calls: list[tuple[str, str]]
+    tmp_path: Path, calls: list[tuple[str, Path, int]]
 ) -> None:
-    write(tmp_path / "file", b"content")
+    write(tmp_path / "file", b"12345", b"678")
     draft = calls[0][1]
-    assert draft.startswith(PREFIX)
-    assert calls == [("fsync", draft), ("replace", draft), ("fsync", tmp_path.name)]
+    assert draft.name.startswith(PREFIX)
+    assert calls[:2] == [("fsync", draft, 8), ("replace", draft, 8)]
+    assert [each[:2] for each in calls[2:]] == [("fsync", tmp_path)]
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
@@ -91,20 +94,6 @@ def test_a_large_file_is_flushed_while_it_grows(
     assert (tmp_path / "file").read_bytes() == b"123456789012345678"
 
 
-def test_all_of_it_is_written_before_the_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fsync, flushed = os.fsync, []
-
-    def look(descriptor: int) -> None:
-        flushed.append(os.fstat(descriptor).st_size)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", look)
-    write(tmp_path / "file", b"12345", b"678")
-    assert flushed[0] == 8
-
-
 def test_a_write_that_takes_a_part_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,11 +113,8 @@ def test_a_disk_that_refuses_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     write(tmp_path / "file", b"old")
-
-    def refuse(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, failing, refuse)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, failing, Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
         write(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
