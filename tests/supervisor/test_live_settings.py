@@ -89,12 +89,6 @@ def test_an_automatic_number_starts_with_one() -> None:
     assert first_state(config).processes == 1
 
 
-def test_rows_never_shrink(desired: DesiredState) -> None:
-    many = change(desired, {"inference": {"processes": 9}})
-    few = change(many, {"inference": {"processes": 2}})
-    assert (few.processes, few.rows) == (2, 9)
-
-
 @pytest.mark.parametrize(
     ("section", "arguments", "reason"),
     [
