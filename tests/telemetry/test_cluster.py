@@ -54,13 +54,6 @@ def _of_a_moment(found: Cluster) -> set[float | None]:
     return {*vars(found.bytes_per_sample).values(), *(told[name] for name in OF_A_MOMENT)}
 
 
-def test_a_cut_link_says_why_and_since_when() -> None:
-    document = example_document(NOW, connected=False, reason="nobody answers at 10.0.0.1:6379")
-    found = cluster_figures(document, NOW)
-    assert (found.connected, found.reason) == (False, "nobody answers at 10.0.0.1:6379")
-    assert found.since_s == pytest.approx(12.0)
-
-
 def test_a_gateway_that_is_silent_does_not_answer() -> None:
     written = example_document(NOW, at=NOW)
     assert cluster_figures(written, NOW + SILENT_S).connected
@@ -71,11 +64,12 @@ def test_a_gateway_that_is_silent_does_not_answer() -> None:
     assert found.stale_priorities == 17
 
 
-def test_a_gateway_that_joins_anew_for_long_is_cut_since_it_was_cut() -> None:
+def test_a_cut_link_says_why_and_since_when_also_while_its_gateway_joins_anew_for_long() -> None:
     document = example_document(NOW, connected=False, reason="no Ray cluster at 10.0.0.1:6379")
-    found = cluster_figures(document, NOW + 20.0)
-    assert (found.connected, found.reason) == (False, "no Ray cluster at 10.0.0.1:6379")
-    assert found.since_s == pytest.approx(32.0)
+    for later in (0.0, 20.0):
+        found = cluster_figures(document, NOW + later)
+        assert (found.connected, found.reason) == (False, "no Ray cluster at 10.0.0.1:6379")
+        assert found.since_s == pytest.approx(12.0 + later)
     assert _of_a_moment(found) == {None}
 
 
