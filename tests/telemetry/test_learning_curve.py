@@ -69,6 +69,7 @@ def test_a_history_keeps_what_is_known() -> None:
     assert [list(each) for each in history.series("loss")] == [[1.0], [0.25]]
     assert [list(each) for each in history.series("batch_size")] == [[0.0, 1.0, 2.0], [8, 10, 11]]
     assert len(history.series("time_ratio")[0]) == 0
+    assert [history.series(name)[1][0] for name in ("inaction", "delay")] == [0.015, 2.5]
 
 
 def test_a_history_of_any_length_stays_small_and_covers_all_of_it() -> None:
@@ -115,11 +116,6 @@ def test_a_batch_size_has_a_panel_only_if_it_changes(
     tmp_path: Path, sizes: list[int], panels: int
 ) -> None:
     assert panels_of(tmp_path, history_of(figures(batch_size=size) for size in sizes)) == panels
-
-
-def test_inaction_and_delay_are_kept() -> None:
-    history = history_of([figures()])
-    assert [list(history.series(name)[1]) for name in ("inaction", "delay")] == [[0.015], [2.5]]
 
 
 def overlapping_labels(axis: Any) -> list[str]:
