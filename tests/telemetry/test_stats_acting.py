@@ -309,18 +309,12 @@ def test_disagreement_is_with_the_first_tick_that_could_have_used_the_frame(run:
     assert run.figures().actions["disagreement"] == pytest.approx(1 / 4)
 
 
-def test_the_least_possible_delay_is_no_disagreement(run: Run) -> None:
-    run.begin()
+@pytest.mark.parametrize("length", [1, 4])
+def test_neither_the_least_delay_nor_a_chunk_is_a_disagreement(run: Run, length: int) -> None:
+    """Every action differs from the one before; those of a chunk are chosen at once."""
     for tick in range(20):
-        run.tick(tick, AGENT, tick - 1, action=tick % 2)
-    assert run.figures().actions["disagreement"] == 0.0
-
-
-def test_later_actions_of_a_chunk_are_no_disagreement(run: Run) -> None:
-    """A chunk in which every action differs from the one before, all of them as chosen at once."""
-    run.begin()
-    for tick in range(20):
-        run.tick(tick, AGENT, tick - tick % 4 - 1, action=tick % 2, position=tick % 4)
+        at = tick % length
+        run.tick(tick, AGENT, tick - at - 1, action=tick % 2, position=at)
     assert run.figures().actions["disagreement"] == 0.0
 
 
