@@ -176,23 +176,14 @@ def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
             replay_files.Reader(path, {}, len(content))
 
 
-def test_the_file_of_other_priorities_is_a_damage(tmp_path: Path) -> None:
-    Rings().write(20).save(tmp_path, priorities=priorities)
-    (ours,) = tmp_path.glob("priorities*")
-    Rings().write(15).save(tmp_path / "other", priorities=lambda first, stop: np.ones(20))
-    (theirs,) = (tmp_path / "other").glob("priorities*")
-    ours.write_bytes(theirs.read_bytes())
-    _, report = load(tmp_path)
-    assert report.priorities is None
-    assert ours.name in (report.problem or "")
-
-
-def test_corrupt_priorities_are_left_out(tmp_path: Path) -> None:
+def test_corrupt_priorities_and_those_of_another_replay_are_left_out(tmp_path: Path) -> None:
     world = Rings().write(20)
     world.save(tmp_path, priorities=priorities)
-    (path,) = tmp_path.glob("priorities*")
-    path.write_bytes(b"nothing")
-    restored, report = load(tmp_path)
-    assert report.priorities is None
-    assert path.name in report.problem
-    assert content(restored, 0) == content(world, 0)
+    Rings().write(15).save(tmp_path / "other", priorities=lambda first, stop: np.ones(20))
+    (path,), (other,) = (each.glob("priorities*") for each in (tmp_path, tmp_path / "other"))
+    for damage in (b"nothing", other.read_bytes()):
+        path.write_bytes(damage)
+        restored, report = load(tmp_path)
+        assert report.priorities is None
+        assert path.name in report.problem
+        assert content(restored, 0) == content(world, 0)
