@@ -72,24 +72,17 @@ def test_the_delay_is_hidden(round_trip: float) -> None:
     assert in_flight.delay_s == pytest.approx(round_trip, abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("size", "limit", "in_a_call"),
-    [(1000, 64, 16), (MOST_BYTES // 20, 20, 5), (MOST_BYTES // 3, 3, 1), (MOST_BYTES, LEAST, 1)],
-)
-def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
+@pytest.mark.parametrize(("sizes", "limit", "in_a_call"), [
+    ([1000] * 100, 64, 16), ([MOST_BYTES // 20] * 100, 20, 5), ([MOST_BYTES // 3] * 100, 3, 1),
+    ([MOST_BYTES] * 100, LEAST, 1),
+    # One that is larger than those before it counts at once.
+    ([1000] * 99 + [MOST_BYTES // 4], 4, 1),
+])
+def test_large_batches_are_few(sizes: list[int], limit: int, in_a_call: int) -> None:
     in_flight = InFlight()
-    for answer in range(100):
+    for answer, size in enumerate(sizes):
         in_flight.sent(size)
         now = 0.001 * answer
         in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
     # The link has room for far more.
     assert (in_flight.limit, in_flight.per_call) == (limit, in_a_call)
-
-
-def test_batches_that_have_grown_are_few_at_once() -> None:
-    in_flight = InFlight()
-    for answer in range(100):
-        in_flight.sent(MOST_BYTES // 4 if answer == 99 else 1000)
-        now = 0.001 * answer
-        in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
-    assert in_flight.limit == 4
