@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,7 +56,8 @@ def _this_process_stays_as_it_is() -> Iterator[None]:
 
 def unprivileged(body: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+        for each in (resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
+            resource.setrlimit(each, (0, 0))
         os.setgid(NOBODY)
         os.setuid(NOBODY)
         body()
@@ -88,18 +90,11 @@ def test_root_gets_realtime_priority(forked: Forked, fifo: None, mode: str) -> N
 
 
 @as_root
-def test_realtime_auto_goes_on_without_the_permission(forked: Forked) -> None:
+def test_realtime_on_needs_the_permission_and_auto_goes_on_without(forked: Forked) -> None:
     def enter() -> None:
         assert not fifo_permitted()
         assert not enter_realtime("auto")
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
-
-    assert forked.run(unprivileged(enter)) == 0
-
-
-@as_root
-def test_realtime_on_needs_the_permission(forked: Forked) -> None:
-    def enter() -> None:
         with one_line("realtime priority is not permitted", "--realtime auto"):
             enter_realtime("on")
 
@@ -107,40 +102,22 @@ def test_realtime_on_needs_the_permission(forked: Forked) -> None:
 
 
 @as_root
-@pytest.mark.parametrize(("mode", "refused"), [("auto", False), ("on", True)])
-def test_realtime_on_needs_locked_memory_too(
-    forked: Forked, fifo: None, mode: str, refused: bool
+@pytest.mark.parametrize(("lock", "capable"), [
+    (Mock(return_value=-1), True),
+    # Up to a limit the kernel would lock what there is, and refuse what is mapped later.
+    (Mock(side_effect=AssertionError("locked")), False),
+])
+def test_realtime_on_needs_locked_memory_too_and_auto_goes_on_without(
+    forked: Forked, fifo: None, lock: Mock, capable: bool
 ) -> None:
     def enter() -> None:
-        # Grants everything but locked memory.
-        kernel = SimpleNamespace(mlockall=lambda flags: -1, prctl=lambda *arguments: 0)
-        scheduling._libc = lambda: kernel  # type: ignore[assignment,return-value]
-        if refused:
-            with pytest.raises(UserError, match="locking memory is not permitted"):
-                enter_realtime(mode)
-        else:
-            assert enter_realtime(mode)
-
-    assert forked.run(enter) == 0
-
-
-@as_root
-@pytest.mark.parametrize("mode", ["auto", "on"])
-def test_memory_is_not_locked_up_to_a_limit(forked: Forked, fifo: None, mode: str) -> None:
-    """The kernel would lock what there is, and refuse what is mapped later."""
-
-    def enter() -> None:
-        def lock(flags: int) -> int:
-            raise AssertionError("locked")
-
+        # Grants everything else.
         kernel = SimpleNamespace(mlockall=lock, prctl=lambda *arguments: 0)
         scheduling._libc = lambda: kernel  # type: ignore[assignment,return-value]
-        scheduling._capable = lambda capability: False
-        if mode == "on":
-            with pytest.raises(UserError, match="lift the memlock limit"):
-                enter_realtime(mode)
-        else:
-            assert enter_realtime(mode)
+        scheduling._capable = lambda capability: capable
+        with pytest.raises(UserError, match=r"locking memory is not permitted.* the memlock limit"):
+            enter_realtime("on")
+        assert enter_realtime("auto")
 
     assert forked.run(enter) == 0
 
@@ -167,8 +144,6 @@ def test_who_is_to_end_leaves_idle_priority_where_that_is_permitted(
     forked: Forked, permitted: bool
 ) -> None:
     def leave() -> None:
-        if not permitted:
-            resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
         over = threading.Event()
         enter_idle()
         thread = threading.Thread(target=over.wait)
@@ -241,12 +216,11 @@ def test_acting_is_preferred_where_that_is_permitted(forked: Forked) -> None:
         assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
     def refused() -> None:
-        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
-        os.setuid(NOBODY)
         assert not prefer_acting("auto")
         assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
-    assert [forked.run(body) for body in (preferred, left_alone, refused)] == [0, 0, 0]
+    bodies = (preferred, left_alone, unprivileged(refused))
+    assert [forked.run(body) for body in bodies] == [0, 0, 0]
 
 
 def test_a_thread_steps_back_alone(forked: Forked) -> None:
@@ -316,11 +290,9 @@ def test_the_supervisor_goes_first_and_what_it_starts_does_not_inherit(forked: F
         assert os.getpriority(os.PRIO_PROCESS, 0) == ACTING_NICE
 
     def refused() -> None:
-        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
-        os.setuid(NOBODY)
         assert not prefer_supervisor()
         assert not prefer_service()
         assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
-    bodies = (supervisor, service, permitted_as_much_as_acting, refused)
+    bodies = (supervisor, service, permitted_as_much_as_acting, unprivileged(refused))
     assert [forked.run(body) for body in bodies] == [0, 0, 0, 0]
