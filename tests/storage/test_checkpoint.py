@@ -28,6 +28,7 @@ from rtagent.storage.checkpoint import (
 from rtagent.storage.signature import Signature
 from tests.limited import limited
 from tests.refused import one_line
+from tests.storage.damaged import each_byte_damaged
 
 SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
 
@@ -116,11 +117,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     path = checkpoints.save(tmp_path, make(size=20))
-    whole = path.read_bytes()
-    for at in range(len(whole)):
-        content = bytearray(whole)
-        content[at] ^= 0x10
-        path.write_bytes(content)
+    for _ in each_byte_damaged(path):
         with one_line(error=CheckpointError):
             checkpoints.load(path)
 

@@ -26,6 +26,7 @@ from rtagent.storage.demonstration_file import (
 )
 from tests.recorded import demonstration
 from tests.refused import one_line
+from tests.storage.damaged import each_byte_damaged
 
 VECTORS = {
     "frames": np.linspace(-1, 1, 36, dtype=np.float32).reshape(12, 3),
@@ -192,10 +193,7 @@ def test_every_flipped_byte_and_every_cut_is_found(tmp_path: Path) -> None:
     path = tmp_path / "play.demo"
     save_demonstration(path, demonstration((2, 1)))
     whole = path.read_bytes()
-    for at in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x10
-        path.write_bytes(damaged)
+    for _ in each_byte_damaged(path):
         reason(path)
     for stop in range(0, len(whole), 7):
         path.write_bytes(whole[:stop])

@@ -15,6 +15,7 @@ from rtagent.storage import replay_snapshot
 from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, find
 from tests.forked import Forked
 from tests.refused import one_line
+from tests.storage.damaged import each_byte_damaged
 from tests.stored_replay import SHOWN, SIGNATURE, Rings, priorities
 from tests.stored_replay import small_chunks as small_chunks
 
@@ -26,10 +27,7 @@ def test_every_flipped_byte_of_the_manifest_is_found(tmp_path: Path) -> None:
     path = tmp_path / MANIFEST
     whole = path.read_bytes()
     found = find(tmp_path, SIGNATURE)
-    for at in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x04
-        path.write_bytes(damaged)
+    for at in each_byte_damaged(tmp_path / MANIFEST, 0x04):
         refused, seen = "", None
         try:
             seen = find(tmp_path, SIGNATURE)

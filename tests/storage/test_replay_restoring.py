@@ -16,6 +16,7 @@ from rtagent.storage import replay_files
 from rtagent.storage.process import priority_rule
 from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import find
+from tests.storage.damaged import each_byte_damaged
 from tests.stored_replay import (
     CAPACITY,
     CHUNK,
@@ -98,11 +99,7 @@ def test_a_chunk_that_claims_more_bytes_than_there_is_memory_is_left_out(tmp_pat
 def test_every_flipped_byte_of_a_chunk_is_found(tmp_path: Path) -> None:
     Rings(VECTORS).write(3).save(tmp_path)
     (path,) = tmp_path.glob("*.chunk")
-    whole = path.read_bytes()
-    for at in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x10
-        path.write_bytes(damaged)
+    for at in each_byte_damaged(path):
         _, report = load(tmp_path, VECTORS)
         assert report.problem is not None, at
         assert report.ticks == 0
