@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,9 +15,15 @@ from rtagent.remote.wire import LostError
 from tests.remote.asking import ANSWER_S, DIALLED_S, GOOD, SLOW_S, Bench
 
 
-def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> None:
+@pytest.fixture
+def bench() -> Bench:
+    """Asks a second time after 1.5 times the usual time, of which it knows one."""
     bench = Bench(hedge=1.5)
     bench.answer()
+    return bench
+
+
+def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one(bench: Bench) -> None:
     late = bench.clock.now()
     bench.ask_in_vain()
     assert bench.clock.now() == pytest.approx(
@@ -51,9 +58,7 @@ def test_an_answer_is_late_before_the_link_counts_as_cut() -> None:
     assert (bench.record.hedged, bench.record.connected, bench.server.open) == (1, 1, 2)
 
 
-def test_a_late_answer_that_has_come_is_not_in_flight_any_more() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
+def test_a_late_answer_that_has_come_is_not_in_flight_any_more(bench: Bench) -> None:
     seen: list[int] = []
 
     def takes() -> float:
@@ -72,9 +77,7 @@ def test_a_late_answer_that_has_come_is_not_in_flight_any_more() -> None:
     assert seen == [1, 1, 0]
 
 
-def test_with_a_question_on_its_way_on_both_connections_the_answer_is_waited_for() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
+def test_with_a_question_on_both_connections_the_answer_is_waited_for(bench: Bench) -> None:
     bench.ask_in_vain()
     bench.answer()
     bench.server.takes = lambda: 2.0 * ANSWER_S
@@ -84,9 +87,7 @@ def test_with_a_question_on_its_way_on_both_connections_the_answer_is_waited_for
     assert bench.record.hedged == 1
 
 
-def test_a_server_that_has_become_slower_for_good_is_known_to_be() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
+def test_a_server_that_has_become_slower_for_good_is_known_to_be(bench: Bench) -> None:
     bench.server.takes = lambda: 3.0 * ANSWER_S
     answered = [bench.ask() is not None for _ in range(100)]
     assert all(one or other for one, other in pairwise(answered))
@@ -96,35 +97,26 @@ def test_a_server_that_has_become_slower_for_good_is_known_to_be() -> None:
     assert bench.record.hedged == hedged
 
 
-def test_a_cut_link_ends_both_connections() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
+def test_a_cut_link_ends_both_connections(bench: Bench) -> None:
     bench.ask_in_vain()
     bench.server.refusal = LostError("connection refused")
     bench.ask_for(5.0)
     assert bench.server.open == bench.record.in_flight == 0
 
 
-def test_a_second_connection_that_is_lost_is_made_anew() -> None:
-    bench = Bench(hedge=1.5)
-    bench.answer()
+def test_a_second_connection_that_is_lost_is_made_anew(bench: Bench) -> None:
     bench.ask_in_vain()
     bench.answer()
-
-    def lost(seconds: float) -> None:
-        raise LostError("closed")
-
-    bench.server.connections[0].receive = lost  # type: ignore[method-assign, assignment]
+    lost = Mock(side_effect=LostError("closed"))
+    bench.server.connections[0].receive = lost  # type: ignore[method-assign]
     bench.ask_in_vain()
     assert bench.answer() is not None
     assert len(bench.server.dialled) == 3
     assert bench.server.open == 2
 
 
-def test_an_answer_that_never_comes_does_not_keep_its_connection() -> None:
+def test_an_answer_that_never_comes_does_not_keep_its_connection(bench: Bench) -> None:
     # No late answer was hedged any more, and one question was shown as in flight, for good.
-    bench = Bench(hedge=1.5)
-    bench.answer()
     bench.server.takes = lambda: math.inf
     assert bench.ask() is None
     bench.server.takes = lambda: ANSWER_S

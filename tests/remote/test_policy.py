@@ -20,8 +20,12 @@ from rtagent.remote.wire import LostError, RefusedError
 from tests.remote.asking import ANSWER_S, DIALLED_S, GOOD, OBSERVATION, Bench
 
 
-def test_a_new_connection_is_no_answer_for_the_world_has_gone_on() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_new_connection_is_no_answer_for_the_world_has_gone_on(bench: Bench) -> None:
     assert bench.ask() is None
     assert bench.record.connected == 0
     np.testing.assert_array_equal(bench.ask(), [0.0, 2.0, 1.0])
@@ -29,8 +33,7 @@ def test_a_new_connection_is_no_answer_for_the_world_has_gone_on() -> None:
     assert not bench.policy.answers_actions
 
 
-def test_network_queue_and_compute_are_told_apart() -> None:
-    bench = Bench()
+def test_network_queue_and_compute_are_told_apart(bench: Bench) -> None:
     for _ in range(5):
         bench.answer()
     record = bench.record
@@ -73,8 +76,7 @@ def test_one_frame_travels_without_a_stack_and_with_what_is_configured() -> None
     assert bench.server.asked[0]["observation"].shape == (4,)
 
 
-def test_a_cut_link_is_tried_again_and_again_and_told_once() -> None:
-    bench = Bench()
+def test_a_cut_link_is_tried_again_and_again_and_told_once(bench: Bench) -> None:
     bench.answer()
     bench.server.refusal = LostError("connection refused")
     bench.ask_for(10.0)
@@ -99,8 +101,7 @@ def test_a_refusal_is_tried_again_seldom(bench: Bench) -> None:
     assert np.diff(bench.beats).max() <= SLICE_S + DIALLED_S + 1e-9
 
 
-def test_a_server_of_other_actions_is_left() -> None:
-    bench = Bench()
+def test_a_server_of_other_actions_is_left(bench: Bench) -> None:
     bench.server.metadata = {"outputs": 7}
     bench.ask_for(20.0)
     assert bench.server.open == 0
@@ -110,9 +111,8 @@ def test_a_server_of_other_actions_is_left() -> None:
 
 
 @pytest.mark.parametrize("took_s", [[ANSWER_S], [FIRST_ANSWER_S / 2, ANSWER_S]])
-def test_a_server_that_falls_silent_is_left_in_good_time(took_s: list[float]) -> None:
+def test_a_server_that_falls_silent_is_left_in_good_time(bench: Bench, took_s: list[float]) -> None:
     """A first answer that took long is not the usual one."""
-    bench = Bench()
     bench.server.takes = iter([*took_s, ANSWER_S]).__next__
     for _ in took_s:
         bench.answer()
@@ -124,8 +124,7 @@ def test_a_server_that_falls_silent_is_left_in_good_time(took_s: list[float]) ->
     assert bench.record.in_flight == 0
 
 
-def test_a_server_that_has_become_slower_for_good_acts_again() -> None:
-    bench = Bench()
+def test_a_server_that_has_become_slower_for_good_acts_again(bench: Bench) -> None:
     bench.answer()
     bench.server.takes = lambda: 12.0 * ANSWER_S
     began = bench.clock.now()
@@ -133,8 +132,7 @@ def test_a_server_that_has_become_slower_for_good_acts_again() -> None:
     assert bench.clock.now() - began < 60.0 * ANSWER_S
 
 
-def test_the_first_answer_may_take_long() -> None:
-    bench = Bench()
+def test_the_first_answer_may_take_long(bench: Bench) -> None:
     assert bench.ask() is None
     bench.server.reply = lambda: None
     began = bench.clock.now()
@@ -143,8 +141,7 @@ def test_the_first_answer_may_take_long() -> None:
     assert np.diff(bench.beats).max() <= SLICE_S + 1e-9
 
 
-def test_a_server_that_now_and_then_answers_badly_is_told_of_once() -> None:
-    bench = Bench()
+def test_a_server_that_now_and_then_answers_badly_is_told_of_once(bench: Bench) -> None:
     replies = [encode(GOOD), encode({"values": np.full(3, np.nan)})]
     bench.server.reply = lambda: replies[len(bench.server.asked) % 2]
     for _ in range(100):
@@ -153,9 +150,8 @@ def test_a_server_that_now_and_then_answers_badly_is_told_of_once() -> None:
 
 
 @pytest.mark.parametrize("good", [0, 1])
-def test_reasons_that_change_all_the_time_are_told_seldom(good: int) -> None:
+def test_reasons_that_change_all_the_time_are_told_seldom(bench: Bench, good: int) -> None:
     # As of a GPU whose memory is full: each error names another number of bytes.
-    bench = Bench()
     replies = cycle([*[None] * good, "torch.OutOfMemoryError: {} bytes are free"])
     bench.server.reply = lambda: (
         encode(GOOD) if (text := next(replies)) is None else text.format(len(bench.server.asked))
@@ -174,8 +170,9 @@ def test_reasons_that_change_all_the_time_are_told_seldom(good: int) -> None:
     (b"\xc1", "no msgpack"),
     ("Traceback\nKeyError: 'image'", "the server says: KeyError: 'image'"),
 ])
-def test_bad_answers_are_one_line_and_no_action(reply: bytes | str, reason: str) -> None:
-    bench = Bench()
+def test_bad_answers_are_one_line_and_no_action(
+    bench: Bench, reply: bytes | str, reason: str
+) -> None:
     bench.server.reply = lambda: reply
     for _ in range(50):
         assert bench.ask() is None
@@ -187,8 +184,7 @@ def test_bad_answers_are_one_line_and_no_action(reply: bytes | str, reason: str)
     np.testing.assert_array_equal(bench.answer(), [0.0, 2.0, 1.0])
 
 
-def test_a_second_answer_is_not_taken_for_the_answer_to_the_next_question() -> None:
-    bench = Bench()
+def test_a_second_answer_is_not_taken_for_the_answer_to_the_next_question(bench: Bench) -> None:
     bench.answer()
     (connection,) = bench.server.connections
     connection.answer_at = bench.clock.now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -74,9 +75,13 @@ class Played:
         self.inbox.stop_requested = True
 
 
-def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_a_process_that_leaves_before_it_is_told_to_has_not_died(played: Played) -> None:
     """A signal to the whole group may end a process before the step that tells it to leave."""
-    played = Played()
     played.inbox.stop_requested = True
     played.process.exitcode = 0
     played.loop._step()
@@ -84,16 +89,12 @@ def test_a_process_that_leaves_before_it_is_told_to_has_not_died() -> None:
     assert played.child.state is State.STOPPED
 
 
-def test_the_events_tell_why_a_run_ends_by_itself() -> None:
-    played = Played()
-
-    def refuse(*ignored: object) -> None:
-        raise UserError("the budget is too small")
-
+def test_the_events_tell_why_a_run_ends_by_itself(played: Played) -> None:
     def stop() -> None:
         played.inbox.stop_requested = True
 
     played.inbox.request_stop = stop
+    refuse = Mock(side_effect=UserError("the budget is too small"))
     played.loop._parts.memory_keeping = SimpleNamespace(step=refuse)  # type: ignore[misc]
     played.loop._keep_memory(0.0)
     played.loop._step()
@@ -110,10 +111,9 @@ def test_the_events_tell_why_a_run_ends_by_itself() -> None:
     (60.0, 7, 3.95, None), (60.0, 7, 0.05, False),
 ])
 def test_the_event_of_a_pause_tells_whether_the_world_went_on(
-    rate_hz: float, tick: int, tick_s: float, alone: bool | None
+    played: Played, rate_hz: float, tick: int, tick_s: float, alone: bool | None
 ) -> None:
     """A long work of the supervisor, or of the program around it, is no pause of all processes."""
-    played = Played()
     told: list[bool | None] = []
     played.loop._report.event = (  # type: ignore[method-assign]
         lambda kind, alone, **_: told.append(alone)
@@ -127,8 +127,7 @@ def test_the_event_of_a_pause_tells_whether_the_world_went_on(
     assert told == [alone]
 
 
-def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save() -> None:
-    played = Played()
+def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save(played: Played) -> None:
     played.inbox.given_up = UserError("the state directory is held by another daemon")
     assert played.loop._finished()
     assert not played.loop._desired.current.stop
@@ -137,9 +136,8 @@ def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save() -> 
         played.loop._raise_refusals()
 
 
-def test_a_run_that_is_given_up_while_the_replay_is_saved_writes_no_more() -> None:
+def test_a_run_that_is_given_up_while_the_replay_is_saved_writes_no_more(played: Played) -> None:
     """The folder is that of another daemon by then, and a large replay takes minutes."""
-    played = Played()
     looks = iter([False, False, False, True])
 
     def poll(timeout: float) -> bool:
@@ -157,9 +155,8 @@ def test_a_run_that_is_given_up_while_the_replay_is_saved_writes_no_more() -> No
     [(7, 5, True, True), (7, 5, False, False), (7, 7, True, False), (0, 0, True, False)],
 )
 def test_the_last_checkpoint_of_dead_learners_is_written_once(
-    learned: int, saved: int, dead: bool, starts: bool
+    played: Played, learned: int, saved: int, dead: bool, starts: bool
 ) -> None:
-    played = Played()
     if not dead:
         played.children.add("learner", 0, 0.0)
     played.stop_after(learned, saved)
@@ -178,10 +175,9 @@ def test_the_last_checkpoint_of_dead_learners_is_written_once(
     [(5, 0, False, True), (7, 0, False, False), (5, 1, False, False), (5, 0, True, False)],
 )
 def test_what_a_learner_had_no_time_to_save_is_saved_by_another(
-    saved: int, failures: int, writing: bool, starts: bool
+    played: Played, saved: int, failures: int, writing: bool, starts: bool
 ) -> None:
     """It was starting, or an update took longer than a process has to leave."""
-    played = Played()
     played.children.add("learner", 0, 0.0)
     learner, played.process = played.process, FakeProcess(4712)
     played.stop_after(updates=7, saved=5)
@@ -201,8 +197,7 @@ def test_what_a_learner_had_no_time_to_save_is_saved_by_another(
     assert played.loop._finished()
 
 
-def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> None:
-    played = Played()
+def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned(played: Played) -> None:
     played.process.exitcode = -9
     played.loop._check(played.child, 0.0)
     assert played.child.state is State.BACKOFF
@@ -216,18 +211,16 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned() -> No
     assert not played.process.idle
 
 
-def test_a_checkpoint_lost_long_before_the_stop_is_not_the_last_one() -> None:
+def test_a_checkpoint_lost_long_before_the_stop_is_not_the_last_one(played: Played) -> None:
     """A learner that was sent away took too long to write, and others have learned since."""
-    played = Played()
     played.children.last_checkpoint_lost = True
     played.stop_after(updates=7, saved=5)
     played.loop._step()
     assert [child.role for child in played.children.alive] == ["inference", "learner"]
 
 
-def test_a_program_waits_for_the_last_checkpoint_also_if_another_learner_must_write_it() -> None:
+def test_a_program_waits_for_a_last_checkpoint_that_another_learner_writes(played: Played) -> None:
     """A learner was busy with an earlier checkpoint until its time was nearly over."""
-    played = Played()
     played.children.add("learner", 0, 0.0)
     learner, played.process = played.process, FakeProcess(4712)
     played.metrics.learners[0].writing = 1
@@ -242,8 +235,7 @@ def test_a_program_waits_for_the_last_checkpoint_also_if_another_learner_must_wr
     assert LAST_CHECKPOINT_S + 30.0 < played.clock.now() < STOP_LIMIT_S
 
 
-def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> None:
-    played = Played()
+def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line(played: Played) -> None:
     played.children.add("learner", 0, played.clock.now())
     played.metrics.learners[0].writing = 1
     played.inbox.stop_requested = True
@@ -257,8 +249,7 @@ def test_a_process_that_not_even_sigkill_ends_is_left_behind_in_one_line() -> No
         played.loop._raise_unkillable()
 
 
-def test_a_process_that_sigkill_ends_is_waited_for() -> None:
-    played = Played()
+def test_a_process_that_sigkill_ends_is_waited_for(played: Played) -> None:
     played.inbox.stop_requested = True
     played.loop._step()
     played.clock.advance(KILL_AFTER_S + UNKILLABLE_AFTER_S - 0.1)
@@ -269,8 +260,7 @@ def test_a_process_that_sigkill_ends_is_waited_for() -> None:
     played.loop._raise_unkillable()
 
 
-def test_a_world_that_slips_all_the_time_says_so_now_and_then() -> None:
-    played = Played()
+def test_a_world_that_slips_all_the_time_says_so_now_and_then(played: Played) -> None:
     environment = played.loop._world.metrics.environment
     for _ in range(25):
         environment.slips += 3

@@ -29,6 +29,11 @@ def clock() -> VirtualClock:
     return VirtualClock(500.0)
 
 
+@pytest.fixture
+def report(clock: VirtualClock) -> Report:
+    return Report("abc", clock)
+
+
 def written(report: Report, cell: JsonDoubleBuffer) -> dict[str, Any]:
     report.write(cell, [], Config(), "running")
     return cell.read()
@@ -55,21 +60,17 @@ def test_events_are_numbered_and_timed_by_the_monotonic_clock(
 
 
 def test_messages_of_children_are_logged_as_one_line_without_control_characters(
-    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    report: Report, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "rtagent")
-    report = Report("abc", clock)
     report.event("died", source="inference 0", error="no\x1b[2J\r\ngo\x9b")
     report.close()
     # Reports of other tests may still be logging.
     assert 'died source="inference 0" error="no\\u001b[2J\\r\\ngo "' in caplog.messages
 
 
-def test_the_log_says_how_bad_it_is(
-    clock: VirtualClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_how_bad_it_is(report: Report, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "rtagent")
-    report = Report("abc", clock)
     for kind in ("started", "died", "failed"):
         report.event(kind, source="the test")
     report.close()
@@ -77,8 +78,7 @@ def test_the_log_says_how_bad_it_is(
     assert [record.levelname for record in own] == ["INFO", "WARNING", "ERROR"]
 
 
-def test_the_status_holds_the_newest_events(cell: JsonDoubleBuffer, clock: VirtualClock) -> None:
-    report = Report("abc", clock)
+def test_the_status_holds_the_newest_events(cell: JsonDoubleBuffer, report: Report) -> None:
     for _ in range(EVENTS_SHOWN + 7):
         report.event("slip")
     numbers = [event["id"] for event in written(report, cell)["events"]]
@@ -99,9 +99,8 @@ def test_all_events_reach_the_disk(
 
 
 def test_it_says_once_that_events_are_lost_and_once_that_they_are_kept_again(
-    cell: JsonDoubleBuffer, clock: VirtualClock
+    cell: JsonDoubleBuffer, report: Report
 ) -> None:
-    report = Report("abc", clock)
     report._note_loss("the disk is full")
     kinds = [(event["kind"], event["reason"]) for event in written(report, cell)["events"]]
     assert kinds == [("events_not_kept", "the disk is full")]
@@ -132,9 +131,8 @@ def dead(index: int, error: str) -> Child:
 
 @pytest.mark.parametrize("length", [100, 10_000])
 def test_two_hundred_tracebacks_and_fifty_long_events_are_shortened(
-    cell: JsonDoubleBuffer, clock: VirtualClock, length: int
+    cell: JsonDoubleBuffer, report: Report, length: int
 ) -> None:
-    report = Report("abc", clock)
     for _ in range(EVENTS_SHOWN):
         report.event("world", source="environment", news="x" * 110 * length)
     line = "  File 'somewhere', line 1, in forward\n    return self.layers(x)\n"
@@ -152,19 +150,17 @@ def test_two_hundred_tracebacks_and_fifty_long_events_are_shortened(
 
 
 def test_a_status_that_cannot_be_shortened_enough_is_written_without_its_lists(
-    clock: VirtualClock,
+    report: Report
 ) -> None:
     small = JsonDoubleBuffer(memoryview(bytearray(JsonDoubleBuffer.size(20_000))), 20_000)
-    report = Report("abc", clock)
     report.write(small, [dead(index, "x") for index in range(256)], Config(), "degraded")
     status = small.read()
     assert (status["state"], status["roles"], status["shortened"]) == ("degraded", [], True)
 
 
 def test_details_cannot_replace_the_keys_of_an_event(
-    cell: JsonDoubleBuffer, clock: VirtualClock
+    cell: JsonDoubleBuffer, report: Report
 ) -> None:
-    report = Report("abc", clock)
     report.event("odd", source="me", **{"id": -5, "at": 3, "uptime_s": "x", "object": object()})
     (event,) = written(report, cell)["events"]
     assert (event["id"], event["uptime_s"], event["source"]) == (1, 0.0, "me")

@@ -58,9 +58,11 @@ class Run:
             for index in range(count)
         ))
 
-    def begin(self) -> None:
+    def begin(self) -> Run:
+        """Have its clock begin."""
         record = self.metrics.environment
         record.first_due_ns = record.anchor_ns = START_NS
+        return self
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,

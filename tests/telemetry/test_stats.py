@@ -128,8 +128,7 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
 
 
 def test_figures_cover_the_ticks_that_a_short_replay_keeps() -> None:
-    run = Run(replay={"capacity": 2048})
-    run.begin()
+    run = Run(replay={"capacity": 2048}).begin()
     for tick in range(3000):
         run.tick(tick, AGENT if tick >= 1500 else DEFAULT, tick - 1)
     figures, oldest = run.reader.read(), run.ledger.oldest

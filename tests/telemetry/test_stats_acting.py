@@ -17,8 +17,12 @@ from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run
 
 
+@pytest.fixture
+def run() -> Run:
+    return Run().begin()
+
+
 def test_clock(run: Run) -> None:
-    run.begin()
     for tick in range(1001):
         run.tick(tick, late_ns=1000 * (tick % 10))
     clock = run.figures().clock
@@ -36,7 +40,6 @@ def test_clock(run: Run) -> None:
 
 
 def test_steps_of_the_last_minute(run: Run) -> None:
-    run.begin()
     run.metrics.environment.reset_ns = 12_000_000
     # 3001 ticks are in the window; the slow steps before it are not.
     for tick in range(4000):
@@ -52,7 +55,6 @@ def test_steps_of_the_last_minute(run: Run) -> None:
 
 
 def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
-    run.begin()
     run.tick(0)
     record = run.metrics.environment
     record.slips, record.slipped_ns = 2, 300_000_000
@@ -68,7 +70,6 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
 
 def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
     run.world.first_tick = first_tick = 50
-    run.begin()
     record = run.metrics.environment
     # The run's tick 100 runs 5 s later than the first clock had it.
     record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, first_tick + 100
@@ -78,7 +79,6 @@ def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
 
 
 def test_actions_are_those_of_the_rows(run: Run) -> None:
-    run.begin()
     script = [(DEFAULT, -1), (AGENT, 0), (REUSED, 0), (AGENT, 1), (DEFAULT, -1),
               (AGENT, 1), (REUSED, 4), (AGENT, 6), (AGENT, 7), (REUSED, 7)]
     for tick, (source, observed) in enumerate(script):
@@ -110,7 +110,6 @@ def test_the_lag_of_states_counts_those_that_came_from_one(
 def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.begin()
     run.tick(0)
     spread = stats._spread
 
@@ -125,7 +124,6 @@ def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
 
 
 def test_window_is_sixty_seconds(run: Run) -> None:
-    run.begin()
     for tick in range(4000):
         run.tick(tick, DEFAULT if tick < 2500 else AGENT, -1 if tick < 2500 else tick - 2)
     actions = run.figures().actions
@@ -148,7 +146,6 @@ def test_window_is_sixty_seconds(run: Run) -> None:
 
 
 def test_overwritten(run: Run) -> None:
-    run.begin()
     for tick in range(10):
         run.deposit(tick, tick * 0.02)
         run.tick(tick, AGENT if tick < 7 else DEFAULT, tick - 3)
@@ -161,7 +158,6 @@ def test_overwritten(run: Run) -> None:
 def test_what_is_registered_meanwhile_is_not_overwritten(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.begin()
     run.tick(0)
     read = InferenceRecord.registrations_since
     ahead = iter(range(1, 10))
@@ -176,7 +172,6 @@ def test_what_is_registered_meanwhile_is_not_overwritten(
 
 
 def test_the_count_of_overwritten_actions_does_not_fall(run: Run) -> None:
-    run.begin()
     for tick in range(3):
         run.deposit(tick, tick * 0.02)
         run.tick(tick)
@@ -187,7 +182,6 @@ def test_the_count_of_overwritten_actions_does_not_fall(run: Run) -> None:
 
 
 def test_a_chunk_is_overwritten_if_none_of_its_actions_is_used(run: Run) -> None:
-    run.begin()
     record = run.metrics.inference[1]
     for tick in range(10):
         run.tick(tick, DEFAULT, -1)
@@ -208,7 +202,6 @@ def test_a_chunk_is_overwritten_if_none_of_its_actions_is_used(run: Run) -> None
 
 @pytest.mark.parametrize("algorithm", ["adaptive", "maximum-time", "unstaggered"])
 def test_interaction_time_is_that_of_the_ticks_with_a_new_action(run: Run, algorithm: str) -> None:
-    run.begin()
     run.order(algorithm)
     for tick, source in enumerate((AGENT, REUSED, AGENT, DEFAULT, DEFAULT, AGENT)):
         run.tick(tick, source, tick - 5 if source else -1, late_ns=1_000_000 if tick == 2 else 0)
@@ -219,7 +212,6 @@ def test_interaction_time_is_that_of_the_ticks_with_a_new_action(run: Run, algor
 
 def test_processes_in_step_do_not_act_five_times_as_often_as_one(run: Run) -> None:
     """Without staggering, N = 5, x = 4.9: five actions at once, of which one is executed."""
-    run.begin()
     run.order("unstaggered")
     registered_at = [4.9 * number for number in range(1, 60)]
     for tick in range(300):
@@ -299,7 +291,6 @@ def test_recommended_processes(
 
 
 def test_disagreement_is_with_the_first_tick_that_could_have_used_the_frame(run: Run) -> None:
-    run.begin()
     for tick, (source, observed, action) in enumerate((
         (DEFAULT, -1, 0), (AGENT, 0, 1), (AGENT, 0, 1), (AGENT, 1, 1), (AGENT, 2, 2),
         (REUSED, 4, 2), (AGENT, 4, 0), (AGENT, 4, 2),
@@ -319,15 +310,13 @@ def test_neither_the_least_delay_nor_a_chunk_is_a_disagreement(run: Run, length:
 
 
 def test_of_continuous_actions_disagreement_is_unknown() -> None:
-    run = Run({"action_shape": (2,), "action_dtype": "float32"})
-    run.begin()
+    run = Run({"action_shape": (2,), "action_dtype": "float32"}).begin()
     for tick in range(20):
         run.tick(tick, AGENT, tick - 2, action=np.zeros(2, np.float32))
     assert run.figures().actions["disagreement"] is None
 
 
 def test_default_ticks_are_inaction_and_no_disagreement(run: Run) -> None:
-    run.begin()
     for tick in range(20):
         acts = tick % 2 == 0
         run.tick(tick, AGENT if acts else DEFAULT, tick - 2 if acts else -1, action=int(acts))
@@ -335,7 +324,6 @@ def test_default_ticks_are_inaction_and_no_disagreement(run: Run) -> None:
 
 
 def test_regret_is_in_units_of_reward(run: Run) -> None:
-    run.begin()
     run.tick(0, DEFAULT)
     unknown = {"value": None, "kind": "unknown", "unit": "reward"}
     assert run.figures().regret == dict.fromkeys(("inaction", "delay", "learning"), unknown)
@@ -354,7 +342,6 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
 
 
 def test_a_late_action_may_still_be_executed_at_the_next_tick(run: Run) -> None:
-    run.begin()
     for tick in range(10):
         run.tick(tick)
     # Behind tick 9, for the ticks 8 and 9, which are over.

@@ -22,9 +22,7 @@ STARTED_S = START_NS / NANO - 2.0
 
 @pytest.fixture
 def run() -> Run:
-    run = Run()
-    run.begin()
-    return run
+    return Run().begin()
 
 
 def drawn(run: Run, seconds: float = 3.0, **status: Any) -> dict[str, Any]:
@@ -63,8 +61,7 @@ def test_ticks_say_what_was_executed_and_when(run: Run) -> None:
 
 
 def test_continuous_actions_are_their_numbers() -> None:
-    run = Run({"action_shape": (2,), "action_dtype": "float32", "action_meanings": ()})
-    run.begin()
+    run = Run({"action_shape": (2,), "action_dtype": "float32", "action_meanings": ()}).begin()
     run.tick(0, action=[0.0, 0.0])
     run.tick(1, AGENT, observed=0, action=[0.5, -1.25])
     ticks = drawn(run)["ticks"]
