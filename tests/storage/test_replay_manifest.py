@@ -24,8 +24,6 @@ pytestmark = pytest.mark.usefixtures("small_chunks")
 
 def test_every_flipped_byte_of_the_manifest_is_found(tmp_path: Path) -> None:
     Rings().write(20).save(tmp_path)
-    path = tmp_path / MANIFEST
-    whole = path.read_bytes()
     found = find(tmp_path, SIGNATURE)
     for at in each_byte_damaged(tmp_path / MANIFEST, 0x04):
         refused, seen = "", None
