@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
@@ -43,8 +44,7 @@ def test_all_are_here() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_builds_its_world_and_acts_in_it(file: Path) -> None:
     config = load_config(file, (), {})
-    adapter = open_environment(config.env)
-    try:
+    with closing(open_environment(config.env)) as adapter:
         shape = (adapter.frame_stack, *adapter.frame_shape)
         space = gym.spaces.Box(0, 255, shape, np.dtype(adapter.frame_dtype).type)
         head = head_of(config.learning, adapter.action_space)
@@ -55,8 +55,6 @@ def test_each_builds_its_world_and_acts_in_it(file: Path) -> None:
             action = greedy_action(answer, adapter.action_space)
             assert adapter.action_space.contains(action)
             frame = adapter.step(action).frame
-    finally:
-        adapter.close()
 
 
 @pytest.mark.usefixtures("_importable")

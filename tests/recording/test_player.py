@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -41,9 +41,8 @@ def recorded(player: Player, path: Path, *turns: tuple[int, int]) -> Demonstrati
 
 def replayed(config: EnvConfig, demonstration: Demonstration) -> list[tuple[bytes, float, int]]:
     """Frames, rewards and flags of the same actions in a fresh environment."""
-    adapter = open_environment(config)
     told, episode, seed = [], -1, 1
-    try:
+    with closing(open_environment(config)) as adapter:
         for number, action in zip(demonstration.episodes, demonstration.actions, strict=True):
             if number != episode:
                 told.append((adapter.reset(seed).tobytes(), 0.0, 0))
@@ -52,8 +51,6 @@ def replayed(config: EnvConfig, demonstration: Demonstration) -> list[tuple[byte
             step = adapter.step(action)
             flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
             told.append((step.frame.tobytes(), step.reward, flags))
-    finally:
-        adapter.close()
     return told
 
 
@@ -155,14 +152,12 @@ def test_a_state_that_cannot_be_written_is_one_line(play: Open, tmp_path: Path) 
 
 
 def test_the_built_in_games_have_demonstrations_alone(tmp_path: Path) -> None:
-    player = open_player(EnvConfig(id="rtagent/Starfall-v0"), 1, demonstrates=True)
-    try:
+    starfall = EnvConfig(id="rtagent/Starfall-v0")
+    with closing(open_player(starfall, 1, demonstrates=True)) as player:
         taken = recorded(player, tmp_path / "a.demo", (20, 1))
         assert taken.action_meanings == ("NOOP", "LEFT", "RIGHT")
         with pytest.raises(UserError, match=r"--states: rtagent/Starfall-v0"):
             Recorder(player, "x", tmp_path, None)
-    finally:
-        player.close()
 
 
 class Pad(gym.Env[Any, Any]):
@@ -206,11 +201,9 @@ class Pad(gym.Env[Any, Any]):
 
 @contextmanager
 def pad(**kwargs: Any) -> Iterator[Player]:
-    player = open_player(EnvConfig(id=f"{__name__}:Pad", kwargs=kwargs), 1, demonstrates=True)
-    try:
+    world = EnvConfig(id=f"{__name__}:Pad", kwargs=kwargs)
+    with closing(open_player(world, 1, demonstrates=True)) as player:
         yield player
-    finally:
-        player.close()
 
 
 @pytest.mark.parametrize(("shape", "seen"), [

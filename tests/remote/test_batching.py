@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,11 @@ def test_a_policy_that_exits_fails_its_batch_and_answers_the_next() -> None:
             sys.exit("no more")
         return (questions + 1,)
 
-    batcher = Batcher(policy, VirtualClock())
-    try:
+    with closing(Batcher(policy, VirtualClock())) as batcher:
         with pytest.raises(RuntimeError, match=r"SystemExit.*no more"):
             batcher.submit(np.zeros(2)).result(PATIENCE_S)
         answered = batcher.submit(np.ones(2)).result(PATIENCE_S)
         assert answered.arrays[0].tolist() == [2.0, 2.0]
-    finally:
-        batcher.close()
 
 
 def test_a_question_that_the_policy_fails_at_fails_alone() -> None:
@@ -45,8 +43,7 @@ def test_a_question_that_the_policy_fails_at_fails_alone() -> None:
             raise ValueError("no number")
         return (questions + 1,)
 
-    batcher = Batcher(policy, VirtualClock())
-    try:
+    with closing(Batcher(policy, VirtualClock())) as batcher:
         batcher.submit(np.zeros(2))
         assert began.wait(PATIENCE_S)
         good, bad, other = (batcher.submit(np.full(2, value)) for value in (1.0, np.nan, 2.0))
@@ -56,5 +53,3 @@ def test_a_question_that_the_policy_fails_at_fails_alone() -> None:
         with pytest.raises(ValueError, match="no number"):
             bad.result(PATIENCE_S)
         assert sizes == [1, 3, 1, 1, 1]
-    finally:
-        batcher.close()
