@@ -16,13 +16,7 @@ MEANINGS = ("NOOP", "LEFT", "RIGHT")
 def demonstration(
     lengths: tuple[int, ...] = (7, 5), seed: int = 0, **changes: Any
 ) -> Demonstration:
-    """Episodes of the shapes of `make_blueprint`; all but the last end by themselves.
-
-    Args:
-        lengths: ticks of each episode.
-        seed: of what is drawn.
-        changes: of the columns.
-    """
+    """Episodes of so many ticks, as of `make_blueprint`; all but the last end by themselves."""
     ticks = sum(lengths)
     rng = np.random.default_rng(seed)
     flags = np.zeros(ticks, np.uint8)

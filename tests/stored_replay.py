@@ -40,11 +40,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Rings:
-    """A frame ring and a ledger, and a world that writes them.
-
-    Args:
-        run: another one writes other rows and frames.
-    """
+    """A frame ring and a ledger, and a world that writes them, in each run other ones."""
 
     def __init__(
         self, blueprint: Blueprint = PIXELS, capacity: int = CAPACITY, run: int = 0

@@ -31,18 +31,7 @@ SHAPE = (3,)
 
 
 class Edge:
-    """A world with a replay: frame k is (k, k, k) / 100.
-
-    Args:
-        name: of the node.
-        capacity: of its rings.
-        slots: frames that the learner keeps.
-        stack: frames per observation.
-        actions: of the world.
-        episode: ticks of an episode.
-        replay: where it is sampled.
-        learning: settings.
-    """
+    """A world with a replay: frame k is (k, k, k) / 100, of which the learner keeps `slots`."""
 
     def __init__(
         self, name: str = "edge", capacity: int = 256, slots: int = 512, stack: int = 2,
@@ -89,9 +78,6 @@ class Edge:
 
 class Direct:
     """Calls that end at once, unless told otherwise.
-
-    Args:
-        learner: who is called.
 
     Attributes:
         broken: what every call ends with. If None, it works.

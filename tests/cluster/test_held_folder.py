@@ -19,11 +19,7 @@ from rtagent.errors import UserError
 
 
 class Ending(VirtualClock):
-    """A clock, and a learner that ends while somebody waits.
-
-    Args:
-        held: what that learner holds.
-    """
+    """A clock, and a learner that ends while somebody waits, and lets go what it holds."""
 
     def __init__(self, held: int) -> None:
         super().__init__()

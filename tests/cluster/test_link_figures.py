@@ -28,12 +28,7 @@ def _short_means(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Told:
-    """A scene of one node, of which a report is made now and then.
-
-    Args:
-        replay: where it is sampled.
-        capacity: of the world's rings.
-    """
+    """A scene of one node, of which a report is made now and then."""
 
     def __init__(self, replay: str, capacity: int = 8192) -> None:
         self.scene = Scene(Edge(replay=replay, capacity=capacity))
@@ -41,11 +36,7 @@ class Told:
         self._figures = LinkFigures(exchange, edge.node, NO_EMULATION)
 
     def restart_gateway(self, away: int = 0) -> None:
-        """Put another gateway into the place of the one that has written the last report.
-
-        Args:
-            away: ticks of the world between the two.
-        """
+        """Put another gateway, `away` ticks later, into the place of that of the last report."""
         (edge,), document = self.scene.edges, self._figures.document(self.scene.clock.now())
         edge.play(away)
         edge.node = edge.new_node()

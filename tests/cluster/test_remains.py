@@ -39,11 +39,7 @@ sys.stdin.read()
 class Owner(NamedTuple):
     """A process that has begun a session, its child, and the folder of both.
 
-    Attributes:
-        process: that the test has started.
-        pid: of the one that has begun the session: that process, or a shell's child.
-        child: of that one.
-        folder: of both.
+    `process` is what the test has started, and `pid` is that process or a shell's child.
     """
 
     process: subprocess.Popen[str]

@@ -22,12 +22,7 @@ PATIENCE_S = 60.0
 
 
 class Gate:
-    """Takes lines once it is open.
-
-    Attributes:
-        reached: set once a line has come to it.
-        dropped: lines before each of them that were dropped.
-    """
+    """Takes lines once it is open, and how many were dropped before each."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

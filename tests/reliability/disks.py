@@ -110,11 +110,7 @@ Disk = MountedDisk | LimitedDisk
 
 @contextmanager
 def disk(folder: Path) -> Iterator[Disk]:
-    """The best disk that this machine permits.
-
-    Args:
-        folder: made here.
-    """
+    """The best disk that this machine permits, at a new folder."""
     folder.mkdir()
     size = ["-t", "tmpfs", "-o", f"size={SIZE},mode=700", "none"]
     mounted = subprocess.run(["mount", *size, str(folder)], capture_output=True, check=False)

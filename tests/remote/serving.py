@@ -48,12 +48,7 @@ def ask(wire: Wire, question: bytes) -> bytes | str:
 
 
 class Waiting:
-    """A policy as `first_of_three` that answers when it is let go.
-
-    Attributes:
-        sizes: of the batches that it has begun.
-        go: lets it answer.
-    """
+    """A policy as `first_of_three` that notes the sizes of its batches, and answers at `go`."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

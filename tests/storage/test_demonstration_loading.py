@@ -61,13 +61,9 @@ def saved(folder: Path, *demonstrations: Demonstration) -> Path:
 
 
 def slow(recorded: Demonstration, first: int, delay: int, n_step: int) -> list[Found]:
-    """The transitions of a demonstration, one action at a time: state, action, return, successor.
+    """The transitions of finished episodes, one action at a time: state, action, return, successor.
 
-    Args:
-        recorded: every episode of which is over.
-        first: number of its first tick.
-        delay: ticks between state and execution.
-        n_step: actions summed.
+    An action was executed `delay` ticks after its state; the first tick has the number `first`.
     """
     found = []
     ticks = range(len(recorded.rewards))

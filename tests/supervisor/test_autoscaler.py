@@ -31,14 +31,7 @@ Times = Callable[[float, int], float]
 
 @dataclass
 class Model:
-    """Processes whose samples arrive as often as their inference time lets them.
-
-    Attributes:
-        times: what inference takes.
-        limits: in force.
-        processes: in force.
-        now: virtual seconds.
-    """
+    """Processes whose samples arrive as often as their inference time lets them."""
 
     times: Times
     limits: Limits = LIMITS
