@@ -23,7 +23,6 @@ def start_simulator(pipe: Any, *ignored: Any) -> None:
     """Starts a process that starts another, says which they are, and lives on."""
     command = ["sh", "-c", "sleep 600 & echo $!; wait"]
     shell = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    assert shell.stdout is not None
     pipe.send([shell.pid, int(shell.stdout.readline())])
     time.sleep(3600)
 

@@ -91,7 +91,6 @@ def load(
 ) -> tuple[Rings, RestoreReport]:
     """What a folder holds, in new rings."""
     manifest = find(folder, SIGNATURE)
-    assert manifest is not None
     rings = Rings(blueprint, capacity)
     report = restore(folder, manifest, SIGNATURE, rings.frames, rings.ledger, **options)
     return rings, report

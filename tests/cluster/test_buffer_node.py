@@ -14,9 +14,7 @@ def test_an_error_for_each_transition_or_none_is_taken() -> None:
     # One error became the priority of all.
     world = Edge(prioritized=True).play(50)
     sent = world.node.make(8, Settings(8, 1e-3, 1.0))
-    assert sent is not None
     priorities = world.replay._priorities
-    assert priorities is not None
     before = priorities.values(0, 50)
     answer = Message({"seq": sent.seq, "learned": 8}, {"errors": np.ones(1, np.float32)})
     with pytest.raises(MessageError, match="for 8 transitions"):

@@ -27,20 +27,14 @@ def share_of(edge: Edge, errors: float) -> tuple[Columns, npt.NDArray[np.float64
     source: Mirror | ReceivedShares = ReceivedShares(512, edge.blueprint)
     if edge.config.cluster.replay == "learner":
         source = Mirror(edge.config, edge.blueprint, VirtualClock())
-        sent = edge.node.make(1, SETTINGS)
-        assert sent is not None
-        source.receive(unpack(sent.block))
+        source.receive(unpack(edge.node.make(1, SETTINGS).block))
     replay: Replay = source.replay if isinstance(source, Mirror) else edge.replay
     replay.catch_up()
     known = np.linspace(0.01, 1.0, len(replay)) * errors
     frames = replay.index.frames(*replay.index.span)
     replay.update_errors(frames, known)
     sent = edge.node.make(SHARE, SETTINGS)
-    assert sent is not None
-    draw = source.receive(unpack(sent.block))
-    assert draw is not None
-    columns = draw()
-    assert columns is not None
+    columns = source.receive(unpack(sent.block))()
     priorities = (known + 1e-6) ** edge.config.learning.priority_exponent
     relative = dict(zip(frames.tolist(), priorities / priorities.mean(), strict=True))
     drawn = source._drawn if isinstance(source, Mirror) else sent.frames
@@ -81,11 +75,8 @@ def test_a_share_that_no_network_of_this_world_learns_from_is_refused(
     change: dict[str, Any]
 ) -> None:
     # Each ended the learner, or was learned from as something else.
-    edge = Edge()
-    edge.play(TICKS)
-    sent = edge.node.make(SHARE, SETTINGS)
-    assert sent is not None
-    values, arrays = unpack(sent.block)
+    edge = Edge().play(TICKS)
+    values, arrays = unpack(edge.node.make(SHARE, SETTINGS).block)
     ReceivedShares(512, edge.blueprint).receive(Message(values, arrays))
     bad = Message(
         values | {name: each for name, each in change.items() if name in values},
@@ -97,11 +88,8 @@ def test_a_share_that_no_network_of_this_world_learns_from_is_refused(
 
 def test_a_frame_that_came_with_a_refused_share_is_not_learned_from() -> None:
     # The node had sent the next share before it knew, and does not send that frame again.
-    edge = Edge()
-    edge.play(TICKS)
-    sent = edge.node.make(SHARE, SETTINGS)
-    assert sent is not None
-    values, arrays = unpack(sent.block)
+    edge = Edge().play(TICKS)
+    values, arrays = unpack(edge.node.make(SHARE, SETTINGS).block)
     source = ReceivedShares(512, edge.blueprint)
     bad = {"new_frames": np.full_like(arrays["new_frames"], np.nan)}
     none = {name: arrays[name][:0] for name in ("new_slots", "new_frames")}

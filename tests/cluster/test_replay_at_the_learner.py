@@ -180,7 +180,6 @@ def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
     assert found[-1].sampled is not None
     assert found[-1].transferred is not None
     values = mirror(scene).replay.drawn_priorities
-    assert values is not None
     assert len(np.unique(values)) > 2
     assert world.node.generated > 200
 
@@ -246,7 +245,6 @@ def test_a_row_whose_action_the_world_does_not_have_is_refused(action: int) -> N
     write_row(world.ledger, 1, action=action)
     world.frames.publish(1, np.zeros(3, np.float32), 0)
     sent = world.node.make(1, Settings(8, 1e-3, 1.0))
-    assert sent is not None
     source = Mirror(world.config, world.blueprint, VirtualClock())
     with pytest.raises(MessageError, match="no ticks"):
         source.receive(unpack(sent.block))

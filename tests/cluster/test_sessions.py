@@ -53,7 +53,6 @@ def test_a_bad_share_that_came_early_is_refused_to_all_who_wait_for_it() -> None
     scene = Scene(Edge()).run(0.1, learn=False)
     session, world = scene.learner._nodes["edge"], scene.edges[0]
     good = world.node.make(8, scene.settings)
-    assert good is not None
     header = {"seq": good.seq + 1, "batch_size": 8, "learning_rate": 1e-3}
     bad = pack(header, {})
     (early,) = scene.learner.offer("edge", session.number, [bad])
@@ -231,7 +230,6 @@ def test_a_late_state_of_a_session_that_is_over_does_not_replace_the_newer_one()
 def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -> None:
     scene = Scene(Edge(name="a")).run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
-    assert share is not None
     again = ClusterLearner(scene.clock, None)
     again.join(scene.edges[0].joining)
     with pytest.raises(UserError, match="join anew"):
@@ -356,7 +354,6 @@ def test_a_node_whose_network_cannot_be_built_is_told_on_which_machine() -> None
     scene = Scene(world).run(1.0)
     assert not scene.exchanges[0].connected
     reason = scene.exchanges[0].reason
-    assert reason is not None
     assert reason.startswith("on the learner's machine: learning.device = 'cuda:99': ")
     # The next node that joins may bring what can be built.
     scene.learner.join(Edge().joining)
@@ -371,7 +368,6 @@ def test_another_network_is_refused() -> None:
         "policy and environment, or another learner (cluster.name)"
     )
     first = scene.learner._first
-    assert first is not None
     bounds = np.arange(900.0, dtype=np.float32)
     large = replace(first, blueprint=replace(first.blueprint, action_space=Box(-bounds, bounds)))
     with pytest.raises(UserError, match=r"\(cluster\.name\)$") as caught:

@@ -35,9 +35,7 @@ def batches(world: Edge) -> Iterator[Batch]:
     rng = np.random.default_rng(0)
     world.replay.catch_up()
     while True:
-        batch = world.replay.sample(8, rng)
-        assert batch is not None
-        yield copy.deepcopy(batch)
+        yield copy.deepcopy(world.replay.sample(8, rng))
 
 
 def begun(world: Edge, device: Device, monkeypatch: pytest.MonkeyPatch) -> Trainer:
@@ -112,9 +110,7 @@ def test_a_learner_that_goes_on_does_not_draw_its_noise_again(
     for updates in (0, 8, 0):
         trainer = Trainer(config, shapes)
         trainer.begin(states.begin(networks.flattened(network), updates))
-        generator = trainer._update.algorithm.generator
-        assert generator is not None
-        seeds.append(generator.initial_seed())
+        seeds.append(trainer._update.algorithm.generator.initial_seed())
     assert seeds[0] == seeds[2] != seeds[1]
 
 

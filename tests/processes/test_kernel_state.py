@@ -23,7 +23,6 @@ def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
         try:
-            assert child.stdout is not None
             child.stdout.readline()
             eventually(lambda: not is_computing(child.pid), "it sleeps")
             assert not is_stopped(child.pid)

@@ -46,9 +46,7 @@ def make(updates: int = 7, size: int = 1000) -> Checkpoint:
 def listed(folder: Path) -> list[int]:
     """Updates of the checkpoints there, newest first; the newest one is the first of them."""
     found = [each["updates"] for each in checkpoints.listing(folder)]
-    newest = checkpoints.newest(folder)
-    assert newest is not None
-    assert checkpoints.load(newest).counters.updates == found[0]
+    assert checkpoints.load(checkpoints.newest(folder)).counters.updates == found[0]
     return found
 
 

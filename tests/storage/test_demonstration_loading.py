@@ -96,7 +96,6 @@ def go_live(rings: Rings) -> None:
     """Two ticks of the environment process, as it begins behind what is there."""
     rings.ledger.truncate_episode()
     row, first = rings.ledger.row(rings.ledger.newest), rings.ledger.newest + 1
-    assert row is not None
     for tick in (first, first + 1):
         write_row(rings.ledger, tick, reward=100.0, episode=int(row["episode"]) + 1)
         rings.frames.publish(tick, np.zeros((6, 5), np.uint8), first)
@@ -196,7 +195,6 @@ def test_rows_and_frames_are_whole(tmp_path: Path) -> None:
     assert set(rows["time_ns"]) == {77}
     for tick in range(13):
         frame = rings.frames.frame(tick)
-        assert frame is not None
         assert (frame == recorded.frames[tick]).all()
     stack = np.empty((4, 6, 5), np.uint8)
     assert rings.frames.observation(10, stack)
@@ -339,7 +337,6 @@ def test_what_is_learned_from_them_alone_is_right_at_their_delay(
     update, rng = LocalUpdate(network, learning), np.random.default_rng(0)
     for _ in range(150):
         batch = replay.sample(32, rng)
-        assert batch is not None
         update.step(batch)
     with torch.no_grad():
         chosen = network(torch.eye(3)[:, None]).argmax(1)

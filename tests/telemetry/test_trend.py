@@ -75,7 +75,6 @@ def test_one_outlier_does_not_make_a_rise_of_a_fall(sign: float, outlier: float)
     older, newer = np.full(50, 10.0), np.full(50, 5.0)
     newer[-1] = outlier
     found = trend(sign * np.concatenate([older, newer]))
-    assert found.p_value is not None
     assert found.p_value < MOST_CHANCE
     assert found.direction == "steady"
 
