@@ -62,7 +62,6 @@ class Edge:
             priorities = Priorities.private(self.frames.capacity, VirtualClock())
         self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
         return BufferNode(self.replay, self.frames, self._slots, np.random.default_rng(0))
-        return self
 
     def play(self, ticks: int) -> Edge:
         """Let the world go on."""
@@ -74,6 +73,7 @@ class Edge:
             )
             self.frames.publish(tick, np.full(SHAPE, tick / 100, np.float32), start)
         self._tick += ticks
+        return self
 
 
 class Direct:
@@ -81,8 +81,6 @@ class Direct:
 
     Attributes:
         broken: what every call ends with. If None, it works.
-        calls: their names.
-        waits: how long it was asked to wait.
         held: the method whose answers are held back until `release`. If None, there is none.
     """
 

@@ -140,7 +140,6 @@ def test_after_half_a_minute_without_a_link_it_learns_on() -> None:
     exchange, remote, cut_at = scene.exchanges[0], scene.remotes[0], scene.clock.now()
     remote.broken = ConnectionError("unreachable\nand much more")
     scene.run(30.0)
-    exchange = scene.exchanges[0]
     assert (exchange.connected, exchange.reason) == (False, "unreachable")
     assert exchange.since == pytest.approx(cut_at, abs=0.3)
     assert len(world.node.under_way) <= exchange.in_flight.limit

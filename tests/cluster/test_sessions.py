@@ -274,8 +274,7 @@ def test_a_replay_at_the_learner_goes_if_another_node_has_joined_sooner() -> Non
 
 
 def test_a_learner_that_answers_but_does_not_learn_is_connected() -> None:
-    scene = Scene(Edge())
-    scene.run(1.0)
+    scene = Scene(Edge()).run(1.0)
     # Calls for weights are still answered: the link is there, the learner is slow.
     scene.run(6.0, learn=0)
     assert scene.exchanges[0].connected
