@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -80,10 +81,7 @@ def test_a_run_without_a_thread_leaves_nothing_open(
 def test_a_run_that_cannot_start_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Supervisor) -> None:
-        raise UserError("no such world")
-
-    monkeypatch.setattr(Supervisor, "run", refuse)
+    monkeypatch.setattr(Supervisor, "run", Mock(side_effect=UserError("no such world")))
     config = load_config(overrides=[f"run.state_dir={tmp_path}"])
     with pytest.raises(UserError, match="no such world"), Runtime(config):
         pass

@@ -7,6 +7,7 @@ from itertools import count, cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -47,20 +48,12 @@ class Context:
         self.checkpoint, self.checkpoint_dir = requested, Path("there-are-none")
         self.desired = self.world = self
         self.events: list[tuple[str, dict[str, Any]]] = []
+        self.set_idle_priority = self.ready = self.beat = lambda: None
         self._end = self.clock.now() + seconds
 
     @property
     def stopping(self) -> bool:
         return self.clock.now() >= self._end
-
-    def set_idle_priority(self) -> None:
-        pass
-
-    def ready(self) -> None:
-        pass
-
-    def beat(self) -> None:
-        pass
 
     def event(self, kind: str, **details: Any) -> None:
         self.events.append((kind, details))
@@ -68,10 +61,7 @@ class Context:
 
 @pytest.fixture
 def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise UserError(REASON)
-
-    monkeypatch.setattr(ray_session, "connect", refuse)
+    monkeypatch.setattr(ray_session, "connect", Mock(side_effect=UserError(REASON)))
     monkeypatch.setattr(ray_session, "disconnect", lambda: None)
 
 

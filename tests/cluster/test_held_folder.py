@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -149,13 +150,9 @@ def killed() -> ActorDiedError:
 def test_a_learner_that_could_not_begin_or_was_ended_is_lost_at_once(
     error: ActorDiedError, kind: type[LostError], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It "did not answer", again and again, and Ray would start it again.
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    # The cluster is still there.
+    # It "did not answer", again and again, and Ray would start it again. The cluster is there.
     monkeypatch.setattr(ray_session, "Watch", lambda: SimpleNamespace(check=lambda: None))
-    monkeypatch.setattr(ray, "get", fail)
+    monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
     call = SimpleNamespace(remote=lambda *_: object())
     learner = ray_session.LearnerHandle(SimpleNamespace(status=call, join=call))

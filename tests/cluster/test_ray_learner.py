@@ -41,12 +41,9 @@ def test_a_learner_whose_log_cannot_be_written_learns_on_and_ends_if_it_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # It ended at a checkpoint that failed, and one that had failed answered and never learned.
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, Full())
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     actor: Any = SimpleNamespace(_learner=Learner())
     with pytest.raises(SystemExit) as left:
         LearnerActor._learn(actor)

@@ -126,12 +126,9 @@ def test_a_head_that_is_lost_while_torch_is_loaded_is_asked_for_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Ray ended `rtagent learner` with exit code 1 and a line of its log.
-    def lost(_: str) -> None:
-        raise LostError("no Ray cluster at 192.0.2.1:6379: Connection refused")
-
-    ray = Mock()
+    ray, lost = Mock(), LostError("no Ray cluster at 192.0.2.1:6379: Connection refused")
     monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
-    monkeypatch.setattr(ray_session, "find_joined", lost)
+    monkeypatch.setattr(ray_session, "find_joined", Mock(side_effect=lost))
     with pytest.raises(LostError, match="Connection refused"):
         ray_session.find_learner("rtagent", None)
     ray.cluster_resources.assert_not_called()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -106,12 +106,9 @@ def test_without_room_for_a_watcher_nothing_is_left_and_it_can_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Signals stayed blocked, and a second attempt took the folder for one that is watched.
-    def refuse() -> int:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
     monkeypatch.setattr(remains, "_folders", {})
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, "fork", Mock(side_effect=BlockingIOError))
     descriptors = open_descriptors()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     for _ in range(2):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -68,8 +69,5 @@ def test_no_process_is_neither_stopped_nor_computing() -> None:
 def test_a_process_that_ends_while_its_threads_are_listed_computes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def ended(*_: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(os, "scandir", ended)
+    monkeypatch.setattr(os, "scandir", Mock(side_effect=FileNotFoundError))
     assert not is_computing(os.getpid())

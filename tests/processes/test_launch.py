@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import multiprocess
 import pytest
@@ -221,11 +222,7 @@ def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: in
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answers, pipe = os.pipe()
     process = Process(answers)
-
-    def fork() -> int:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(os, "fork", Mock(side_effect=OSError(number, os.strerror(number))))
     server = server_side._Server(theirs)
     before = open_descriptors()
     socket.send_fds(ours, [bytes([2])], [pipe, pipe])

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -154,7 +155,4 @@ def test_no_sign_of_life_while_a_role_is_silent(at_path: Manager) -> None:
 
 
 def test_heartbeats_are_not_checked_without_a_watchdog(at_path: Manager) -> None:
-    def never(now: float) -> bool:
-        raise AssertionError
-
-    systemd(at_path.address).step(0.0, "running", never)
+    systemd(at_path.address).step(0.0, "running", Mock(side_effect=AssertionError))

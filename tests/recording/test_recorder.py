@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -60,11 +61,9 @@ def test_what_cannot_be_written_is_written_later(recorder: Recorder, tmp_path: P
 def test_where_no_episode_can_begin_nothing_is_recorded(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(seed: int | None) -> None:
-        raise UserError("reset() raised")
-
     with monkeypatch.context() as patch:
-        patch.setattr(recorder.player._adapter, "reset", fail)
+        failing = Mock(side_effect=UserError("reset() raised"))
+        patch.setattr(recorder.player._adapter, "reset", failing)
         with pytest.raises(UserError, match="reset"):
             recorder.start()
     assert not recorder.recording

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -226,10 +227,7 @@ def test_the_last_picture_stays_where_there_is_no_other(
     session: Session, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = session.picture()
-
-    def broken() -> Any:
-        raise UserError("render() raised OSError: no display")
-
+    broken = Mock(side_effect=UserError("render() raised OSError: no display"))
     monkeypatch.setattr(recorder.player, "screen", broken)
     assert session.picture() == before
     assert "no display" in session.shown()["told"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -59,12 +60,8 @@ def test_who_was_stopped_goes_on_where_the_wait_is_interrupted(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a second Ctrl-C a stopped supervisor stayed, with all its processes."""
-
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
     sent: list[tuple[int, int]] = []
-    watch: Any = SimpleNamespace(hold=interrupted)
+    watch: Any = SimpleNamespace(hold=Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr(faults, "send", lambda *signalled: sent.append(signalled))
     with pytest.raises(KeyboardInterrupt):
         stopped(watch, 7, "supervisor")

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -63,10 +64,8 @@ def test_an_unmodified_client_is_served() -> None:
 
 
 def test_chunks_of_an_arm_are_served() -> None:
-    def chunks(observations: np.ndarray) -> np.ndarray:
-        return np.full((len(observations), 10, 2), 0.5, np.float32)
-
-    with policy_server(served(chunks, outputs=2, discrete=False)) as (address, _):
+    policy = served(lambda _: np.full((1, 10, 2), 0.5, np.float32), outputs=2, discrete=False)
+    with policy_server(policy) as (address, _):
         found = WebsocketClientPolicy(address).infer({"observation": seen(0)})
         assert found["actions"].shape == (10, 2)
 
@@ -117,10 +116,7 @@ def test_a_client_that_sends_no_state_has_one_of_its_own() -> None:
 
 
 def test_pending_actions_come_with_the_question() -> None:
-    def tells(observations: np.ndarray, pending: np.ndarray) -> np.ndarray:
-        return pending
-
-    with policy_server(served(tells, pending=3)) as (address, _):
+    with policy_server(served(lambda _, pending: pending, pending=3)) as (address, _):
         client = WebsocketClientPolicy(address)
         pending = np.array([0.0, 1.0, 0.0], np.float32)
         found = client.infer({"observation": seen(0), "pending_actions": pending})
@@ -253,9 +249,7 @@ def test_a_bad_question_is_answered_with_its_reason(question: bytes, reason: str
 
 
 def test_a_policy_that_fails_ends_that_connection_alone() -> None:
-    def fails(observations: np.ndarray) -> np.ndarray:
-        raise RuntimeError("no memory on the accelerator")
-
+    fails = Mock(side_effect=RuntimeError("no memory on the accelerator"))
     with policy_server(served(fails)) as (address, _):
         for _ in range(2):
             wire = dialled(address)
@@ -305,10 +299,7 @@ def test_a_large_question_leaves_in_pieces_and_arrives_whole() -> None:
     shape, beats = (1, 50_000), []
     question = np.arange(50_000, dtype=np.float32).reshape(shape)
 
-    def last(observations: np.ndarray) -> np.ndarray:
-        return observations[:, 0, -3:]
-
-    with policy_server(served(last, shape=shape)) as (address, _):
+    with policy_server(served(lambda seen: seen[:, 0, -3:], shape=shape)) as (address, _):
         wire = dialled(address)
         wire.send(encode({"observation": question}), lambda: beats.append(1))
         assert decode(received(wire))["values"].tolist() == [49_997.0, 49_998.0, 49_999.0]
@@ -375,5 +366,3 @@ def test_the_health_of_the_server_needs_no_token() -> None:
     refused = pytest.raises(websockets.InvalidStatus, match="200")
     with policy_server(served(), TOKEN) as (address, _), refused:
         connect(f"{address}/healthz")
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -283,10 +283,7 @@ def test_the_best_checkpoint_outlives_its_number(tmp_path: Path) -> None:
 def test_where_there_are_no_second_names_the_best_is_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def link(*_: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError))
     for updates, value in enumerate([1.0, 9.0, 3.0, 4.0]):
         checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
         marked = [each["updates"] for each in checkpoints.listing(tmp_path) if each["best"]]

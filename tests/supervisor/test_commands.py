@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -120,10 +121,8 @@ def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
 def test_an_answer_to_a_service_that_is_gone_is_dropped(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(answer: Any) -> None:
-        raise BrokenPipeError
-
-    inbox.put_from_service({"id": 1, "name": "x", "arguments": {}, "by": "http"}, broken)
+    message = {"id": 1, "name": "x", "arguments": {}, "by": "http"}
+    inbox.put_from_service(message, Mock(side_effect=BrokenPipeError))
     (command,) = inbox.take()
     command.result.set_result({})
     # A future swallows what its callback raises, and logs it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,12 +25,8 @@ class Stage:
         self.events.append(details)
 
 
-def fail() -> None:
-    raise KeyError("x" * 100_000)
-
-
 def test_a_failing_duty_is_reported_briefly_and_seldom() -> None:
-    stage = Stage()
+    stage, fail = Stage(), Mock(side_effect=KeyError("x" * 100_000))
     assert stage.duties.do("fine", lambda: None)
     for _ in range(100):
         assert not stage.duties.do("memory", fail)
@@ -47,8 +44,5 @@ def test_a_failing_duty_is_reported_briefly_and_seldom() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_order_to_end_is_no_failure(error: type[BaseException]) -> None:
-    def end() -> None:
-        raise error
-
     with pytest.raises(error):
-        Stage().duties.do("any", end)
+        Stage().duties.do("any", Mock(side_effect=error))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,10 +42,6 @@ def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReplayK
         )
 
 
-def refuse(*ignored: Any) -> None:
-    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-
 SAVED: Any = object()
 HANDLES: Any = None
 
@@ -70,7 +67,8 @@ def test_a_save_whose_process_dies_has_failed(keeping: ReplayKeeping) -> None:
 def test_a_refused_process_is_a_failed_save(
     keeping: ReplayKeeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping._fork_server, "spawn", refuse)
+    refused = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    monkeypatch.setattr(keeping._fork_server, "spawn", Mock(side_effect=refused))
     before = open_descriptors()
     keeping.start_save(HANDLES)
     assert keeping.poll()

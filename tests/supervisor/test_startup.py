@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import multiprocess
 import pytest
@@ -123,10 +123,8 @@ def test_the_record_of_a_run_has_the_command_that_started_it(
 
 @pytest.mark.process
 def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse_spawn(*ignored: Any) -> None:
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(server, "spawn", refuse_spawn)
+    refused = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    monkeypatch.setattr(server, "spawn", Mock(side_effect=refused))
     with pytest.raises(UserError, match=r"no process can be started: Resource temporarily.*ulimit"):
         _ask(server, never, *TEXTS, hang)
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -65,10 +66,8 @@ def test_free_although_a_fork_of_the_program_lives_on(tmp_path: Path, forked: Fo
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(state_dir, "_lock", refuse)
+    refused = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    monkeypatch.setattr(state_dir, "_lock", Mock(side_effect=refused))
     with pytest.raises(UserError, match="cannot be locked: No locks available; choose another"):
         StateDir(tmp_path)
 

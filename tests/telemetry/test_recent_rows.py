@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -62,19 +62,13 @@ def test_the_newest_rows_are_read_again(run: Run) -> None:
 
 
 def test_every_row_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    recent, read = RecentRows(run.ledger, 0), []
-    reading = run.ledger.read
-
-    def noted(start: int, stop: int) -> Any:
-        read.append(stop - start)
-        return reading(start, stop)
-
-    monkeypatch.setattr(run.ledger, "read", noted)
+    recent, read = RecentRows(run.ledger, 0), Mock(wraps=run.ledger.read)
+    monkeypatch.setattr(run.ledger, "read", read)
     tick(run, 0, 60)
     recent.since(0, MOST)
     tick(run, 60, 66)
     recent.since(0, MOST)
-    assert read == [60, 6 + UNSETTLED]
+    assert read.call_args_list == [call(0, 60), call(60 - UNSETTLED, 66)]
 
 
 def test_rows_that_the_ledger_has_overwritten_are_kept() -> None:
