@@ -106,9 +106,7 @@ def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> boo
 
 
 @contextlib.contextmanager
-def at_each_line(
-    traced: Callable[[CodeType], bool], reached: Callable[[], None]
-) -> Iterator[None]:
+def at_each_line(traced: Callable[[CodeType], bool], reached: Callable[[], None]) -> Iterator[None]:
     """Calls `reached` before each line of the functions whose code is traced."""
 
     def inside(frame: FrameType, event: str, arg: Any) -> Any:

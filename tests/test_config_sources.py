@@ -140,26 +140,23 @@ def test_a_key_inside_kwargs() -> None:
     assert load_config(None, (), {"RTAGENT_ENV__KWARGS__GRAVITY": "2"}).env.kwargs == {"gravity": 2}
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("inference.procesess=3", "inference.procesess: unknown key"),
-        ("inference.procesess=3", "did you mean inference.processes?"),
-        ("inference.gamma=0.9", "did you mean learning.gamma?"),
-        ("agent.gama=0.9", "did you mean learning.gamma?"),
-        ("inferense.procesess=3", "did you mean inference.processes?"),
-        ("learning.unknown=1", "learning.unknown: unknown key; `rtagent config schema`"),
-        ("env.rate=30", "did you mean env.rate_hz?"),
-        ("nonsense.key=3", "nonsense: unknown key; `rtagent config schema` lists all keys"),
-        ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),
-        ("processes=3", "--set processes=3: expected SECTION.KEY=VALUE"),
-        ("inference.processes.more=3", "inference.processes"),
-        ("env.kwargs.x=" + "[" * 2000, "env.kwargs.x: nested too deeply"),
-        ("env.kwargs" + ".x" * 300 + "=1", "the configuration is nested too deeply: 32 levels"),
-        ("run.seed=" + "9" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
-        ("run.seed=0x" + "f" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "named"), [
+    ("inference.procesess=3", "inference.procesess: unknown key"),
+    ("inference.procesess=3", "did you mean inference.processes?"),
+    ("inference.gamma=0.9", "did you mean learning.gamma?"),
+    ("agent.gama=0.9", "did you mean learning.gamma?"),
+    ("inferense.procesess=3", "did you mean inference.processes?"),
+    ("learning.unknown=1", "learning.unknown: unknown key; `rtagent config schema`"),
+    ("env.rate=30", "did you mean env.rate_hz?"),
+    ("nonsense.key=3", "nonsense: unknown key; `rtagent config schema` lists all keys"),
+    ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),
+    ("processes=3", "--set processes=3: expected SECTION.KEY=VALUE"),
+    ("inference.processes.more=3", "inference.processes"),
+    ("env.kwargs.x=" + "[" * 2000, "env.kwargs.x: nested too deeply"),
+    ("env.kwargs" + ".x" * 300 + "=1", "the configuration is nested too deeply: 32 levels"),
+    ("run.seed=" + "9" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
+    ("run.seed=0x" + "f" * 5000, "run.seed: Exceeds the limit (4300 digits)"),
+])
 def test_wrong_names(setting: str, named: str) -> None:
     assert named in refusal(setting)
 
@@ -237,14 +234,11 @@ def test_further_problems_are_counted() -> None:
     assert "(and 1 more)" in refusal("inference.processes=0", "learning.gamma=2")
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        (b"[env\n", "is not valid TOML"),
-        (b"[inference]\nprocesses = 0\n", "inference.processes = 0"),
-        (b"#" * 100_000, "100000 bytes, and 65536 are the most"),
-    ],
-)
+@pytest.mark.parametrize(("content", "named"), [
+    (b"[env\n", "is not valid TOML"),
+    (b"[inference]\nprocesses = 0\n", "inference.processes = 0"),
+    (b"#" * 100_000, "100000 bytes, and 65536 are the most"),
+])
 def test_bad_files(tmp_path: Path, content: bytes, named: str) -> None:
     file = tmp_path / "bad.toml"
     file.write_bytes(content)

@@ -43,9 +43,7 @@ def test_there_is_none_in_python_or_rtagent_alone() -> None:
     (ValueError("\n  no motor\nat all"), "no motor", "ValueError: no motor"),
     (KeyError(), "KeyError", "KeyError"), (ValueError(" \n"), "ValueError", "ValueError"),
 ])
-def test_the_first_line_of_an_error_is_never_empty(
-    error: Exception, line: str, typed: str
-) -> None:
+def test_the_first_line_of_an_error_is_never_empty(error: Exception, line: str, typed: str) -> None:
     assert (first_line(error), typed_line(error)) == (line, typed)
 
 

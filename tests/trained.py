@@ -24,7 +24,5 @@ def leave_checkpoint(state_dir: Path, *settings: str, with_config: bool = True) 
     network = build_learned(config.policy, *spaces, config.learning)
     tensors = {f"online.{name}": each.numpy() for name, each in network.state_dict().items()}
     run = {"config": config.model_dump(mode="json")} if with_config else {}
-    saved = Checkpoint(
-        signature(config, blueprint), Counters(7, 224, 1), tensors, None, run
-    )
+    saved = Checkpoint(signature(config, blueprint), Counters(7, 224, 1), tensors, None, run)
     return checkpoints.save(state_dir / "checkpoints", saved)

@@ -35,9 +35,7 @@ class Scene:
         paused: places of the nodes whose daemon wants nothing learned.
     """
 
-    def __init__(
-        self, *edges: Edge, emulation: Emulation = NO_EMULATION, seed: int = 3
-    ) -> None:
+    def __init__(self, *edges: Edge, emulation: Emulation = NO_EMULATION, seed: int = 3) -> None:
         self.clock = VirtualClock(100.0)
         self.learner = ClusterLearner(self.clock, None)
         self.remotes = [Direct(self.learner) for _ in edges]
@@ -67,9 +65,7 @@ class Scene:
         for remote in self.remotes:
             remote.learner = self.learner
 
-    def run(
-        self, seconds: float, *, learn: int = 1, ticks: int = 1, collect: bool = True
-    ) -> Scene:
+    def run(self, seconds: float, *, learn: int = 1, ticks: int = 1, collect: bool = True) -> Scene:
         """Let time pass; the learner has time for `learn` updates in every step."""
         for _ in range(round(seconds / STEP_S)):
             for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):

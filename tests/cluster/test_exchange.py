@@ -176,9 +176,7 @@ def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
     joined = scene.learner.join(scene.edges[0].joining)
     scene.edges[0].node.begin_session(0, 512)
     share = scene.edges[0].node.make(8, scene.settings)
-    first, again = (
-        scene.learner.offer("edge", joined.session, [share.block])[0] for _ in range(2)
-    )
+    first, again = (scene.learner.offer("edge", joined.session, [share.block])[0] for _ in range(2))
     assert not first.cancel()
     assert scene.learner.step(0.0)
     assert again.done()

@@ -127,9 +127,7 @@ def test_reasons_that_come_again_and_again_are_told_once_and_tried_seldom(
     monkeypatch.setattr(ray_session, "connect", refuse)
     context: Any = Context(requested=0, seconds=600.0)
     assert gateway._reach(context) is None
-    assert context.events == [
-        ("cluster_unreached", {"reason": reason}) for reason in tried[:told]
-    ]
+    assert context.events == [("cluster_unreached", {"reason": reason}) for reason in tried[:told]]
     assert len(tried) < 600.0 / LONGEST_PAUSE_S + 10
     assert context.cluster.read()["reason"] == tried[-1]
 
@@ -147,9 +145,7 @@ def test_the_learner_is_told_how_far_the_schedules_are() -> None:
 
 @pytest.mark.usefixtures("_no_cluster")
 @pytest.mark.parametrize("known", [0, 6000])
-def test_the_schedules_of_a_resumed_run_go_on(
-    known: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_schedules_of_a_resumed_run_go_on(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its first answer, a learner that has gone on is not told the first step size."""
     monkeypatch.setattr(gateway, "publish_if_nobody_has", lambda _: None)
     monkeypatch.setattr(gateway, "keep_freed_memory", lambda: None)

@@ -23,13 +23,10 @@ def test_the_rule() -> None:
     assert allowed_in_flight(400.0, 0.01, most=64, per_call=4) == LEAST * 4 + 5
 
 
-@pytest.mark.parametrize(
-    ("rate", "update_s", "batches"),
-    [
-        (1000.0, 0.2, 1), (1000.0, 0.03, 3), (1000.0, 0.02, 5), (1000.0, 0.0, 16),
-        (40.0, 0.0, 4), (1.0, 0.0, 1),
-    ],
-)
+@pytest.mark.parametrize(("rate", "update_s", "batches"), [
+    (1000.0, 0.2, 1), (1000.0, 0.03, 3), (1000.0, 0.02, 5), (1000.0, 0.0, 16),
+    (40.0, 0.0, 4), (1.0, 0.0, 1),
+])
 def test_how_many_travel_in_a_call(rate: float, update_s: float, batches: int) -> None:
     assert batches_per_call(rate, update_s, most=64) == batches
 

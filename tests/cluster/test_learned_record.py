@@ -22,13 +22,10 @@ from tests.cluster.scene import Scene, first_state
 APPLIED = Learned("applied", 0.5, 1.0, 8, 64, 0.01, None, None)
 
 
-@pytest.mark.parametrize(
-    ("change", "outcome"),
-    [
-        ({"loss": nan}, "skipped"), ({"norm": inf}, "skipped"),
-        ({"norm": inf, "scale": LossScale()}, "overflowed"),
-    ],
-)
+@pytest.mark.parametrize(("change", "outcome"), [
+    ({"loss": nan}, "skipped"), ({"norm": inf}, "skipped"),
+    ({"norm": inf, "scale": LossScale()}, "overflowed"),
+])
 def test_the_learner_says_what_has_become_of_an_update(
     change: dict[str, Any], outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,9 +48,7 @@ def test_it_learns_and_weights_come_back(replay: str) -> None:
 @pytest.mark.usefixtures("no_gradients")
 @pytest.mark.parametrize("replay", ["edge", "learner"])
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_batches_hold_what_happened(
-    seen: list[Batch], replay: str, prioritized: bool
-) -> None:
+def test_batches_hold_what_happened(seen: list[Batch], replay: str, prioritized: bool) -> None:
     Scene(Edge(stack=3, episode=7, replay=replay, prioritized=prioritized)).run(4.0)
     assert len(seen) > 100
     for batch in seen:

@@ -50,14 +50,11 @@ def test_a_name_that_no_host_can_have_is_reported(host: str) -> None:
         ray_checks.find_cluster(f"{host}:6379")
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"HTTP/1.0 400 Bad Request", "the server there is not the head of a cluster"),
-        (b"", "the server there is not the head of a cluster"),
-        (None, "timed out"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "why"), [
+    (b"HTTP/1.0 400 Bad Request", "the server there is not the head of a cluster"),
+    (b"", "the server there is not the head of a cluster"),
+    (None, "timed out"),
+])
 def test_a_server_that_is_no_head_is_reported_at_once(
     answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,15 +76,12 @@ def test_a_head_whose_first_bytes_come_apart_is_one(monkeypatch: pytest.MonkeyPa
         ray_checks._check_protocol("127.0.0.1:6379")
 
 
-@pytest.mark.parametrize(
-    ("token", "why"),
-    [
-        (None, "no token for X: put that of its head into RAY_AUTH_TOKEN, or"),
-        ("two\nlines", "the token for X is not printable ASCII: write it anew into"),
-        ("schl\u00fcssel", "the token for X is not printable ASCII: write"),
-        ("\udcff", "the token for X is not printable ASCII: write"),
-    ],
-)
+@pytest.mark.parametrize(("token", "why"), [
+    (None, "no token for X: put that of its head into RAY_AUTH_TOKEN, or"),
+    ("two\nlines", "the token for X is not printable ASCII: write it anew into"),
+    ("schl\u00fcssel", "the token for X is not printable ASCII: write"),
+    ("\udcff", "the token for X is not printable ASCII: write"),
+])
 def test_a_token_that_cannot_be_sent_is_reported(
     token: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,13 +102,10 @@ def test_a_token_s_file_that_is_not_there_is_named(
         ray_checks.check_token("X")
 
 
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (RpcError("Timed out", 4), "no Ray cluster at {}: Timed out"),
-        (AuthenticationError("WrongClusterID"), "the head of the cluster at {} was started again"),
-    ],
-)
+@pytest.mark.parametrize(("error", "why"), [
+    (RpcError("Timed out", 4), "no Ray cluster at {}: Timed out"),
+    (AuthenticationError("WrongClusterID"), "the head of the cluster at {} was started again"),
+])
 def test_a_joined_cluster_is_asked_by_the_connection_that_exists(
     error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,15 +121,12 @@ def test_a_joined_cluster_is_asked_by_the_connection_that_exists(
         ray_checks.find_joined(address)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        # A learner that reserves no GPU sees those of its machine.
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
-        # A process leaves a cluster whose head is gone at once: some seconds later, Ray ends it.
-        "RAY_task_events_report_interval_ms",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    # A learner that reserves no GPU sees those of its machine.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+    # A process leaves a cluster whose head is gone at once: some seconds later, Ray ends it.
+    "RAY_task_events_report_interval_ms",
+])
 def test_what_ray_does_by_default_is_off_unless_the_environment_has_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,14 +91,11 @@ def test_a_local_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyP
     ray.shutdown.assert_called_once_with()
 
 
-@pytest.mark.parametrize(
-    ("resources", "folders", "starts"),
-    [
-        # A gateway joins by any node, and `rtagent learner` by the one that brings its resources.
-        ({}, [], True), ({}, ["other"], False), ({"learner": 1.0}, [], True),
-        ({"learner": 1.0}, ["other"], True), ({"learner": 1.0}, ["other", "own"], False),
-    ],
-)
+@pytest.mark.parametrize(("resources", "folders", "starts"), [
+    # A gateway joins by any node, and `rtagent learner` by the one that brings its resources.
+    ({}, [], True), ({}, ["other"], False), ({"learner": 1.0}, [], True),
+    ({"learner": 1.0}, ["other"], True), ({"learner": 1.0}, ["other", "own"], False),
+])
 def test_a_node_is_started_unless_it_lives(
     resources: dict[str, float], folders: list[str], starts: bool, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -36,9 +36,7 @@ def test_the_oldest_go_by_number_and_by_size_but_never_the_newest(
     assert run_folders(tmp_path) == paths[:left]
 
 
-def test_the_order_of_runs_is_that_of_their_numbers_whatever_the_clock_says(
-    tmp_path: Path,
-) -> None:
+def test_the_order_of_runs_is_that_of_their_numbers_whatever_the_clock_says(tmp_path: Path) -> None:
     """The clock of a small board without a battery begins with the same time at each start."""
     assert next_number(tmp_path) == 1
     older, numbered = make_runs(tmp_path, 2), []

@@ -20,11 +20,10 @@ def test_a_file_and_a_link_to_one(tmp_path: Path) -> None:
             assert file.read() == b"content"
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("none", "No such file"), ("folder", "Is a directory"), ("pipe", "not a regular file"),
-     ("/dev/zero", "not a regular file"), ("large", "8 bytes, and 7 are the most")],
-)
+@pytest.mark.parametrize(("name", "reason"), [
+    ("none", "No such file"), ("folder", "Is a directory"), ("pipe", "not a regular file"),
+    ("/dev/zero", "not a regular file"), ("large", "8 bytes, and 7 are the most"),
+])
 def test_anything_else_is_an_error_at_once(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")

@@ -21,20 +21,17 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert read_toml(path) == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (".".join("a" * 2000) + " = 1", "more than 100 dots in a line"),
-        ('"#".' * (MOST_DOTS + 1) + "a = 1", "line 1: more than"),
-        ("x = " + "[" * 20_000, "nested too deeply"),
-        ("x = " + "{a = " * MOST_LEVELS + "1" + "}" * MOST_LEVELS, "32 levels are the most"),
-        ("[" + ".".join("a" * MOST_LEVELS) + "]", "32 levels are the most"),
-        ("x = " + "1" * 5000, "4300 digits"),
-        ("x = 0x" + "f" * 5000, "4300 digits"),
-        ("x = ", "Invalid value"),
-        (b"\xff", "utf-8"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    (".".join("a" * 2000) + " = 1", "more than 100 dots in a line"),
+    ('"#".' * (MOST_DOTS + 1) + "a = 1", "line 1: more than"),
+    ("x = " + "[" * 20_000, "nested too deeply"),
+    ("x = " + "{a = " * MOST_LEVELS + "1" + "}" * MOST_LEVELS, "32 levels are the most"),
+    ("[" + ".".join("a" * MOST_LEVELS) + "]", "32 levels are the most"),
+    ("x = " + "1" * 5000, "4300 digits"),
+    ("x = 0x" + "f" * 5000, "4300 digits"),
+    ("x = ", "Invalid value"),
+    (b"\xff", "utf-8"),
+])
 def test_bad_files(tmp_path: Path, content: str | bytes, reason: str) -> None:
     path = tmp_path / "a.toml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

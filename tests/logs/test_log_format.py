@@ -52,20 +52,17 @@ def test_an_event_as_text() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("plain", "x=plain"),
-        ("two words", 'x="two words"'),
-        ('a="b"', 'x="a=\\"b\\""'),
-        ("", 'x=""'),
-        ("a\nb", 'x="a\\nb"'),
-        (1.5, "x=1.5"),
-        ([1, "a b"], 'x=[1,"a b"]'),
-        (None, ""),
-        ("\x9b2J", 'x=" 2J"'),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), [
+    ("plain", "x=plain"),
+    ("two words", 'x="two words"'),
+    ('a="b"', 'x="a=\\"b\\""'),
+    ("", 'x=""'),
+    ("a\nb", 'x="a\\nb"'),
+    (1.5, "x=1.5"),
+    ([1, "a b"], 'x=[1,"a b"]'),
+    (None, ""),
+    ("\x9b2J", 'x=" 2J"'),
+])
 def test_values_in_text(value: Any, text: str) -> None:
     assert event_text(event("odd", None, x=value)) == f"odd {text}".rstrip()
 

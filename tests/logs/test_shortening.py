@@ -68,20 +68,16 @@ def test_an_error_of_many_lines_keeps_the_first_and_the_last() -> None:
     assert short_error("\n".join(lines)).splitlines() == [lines[0], "  ...", *lines[-ERROR_LINES:]]
 
 
-@pytest.mark.parametrize(
-    "details",
-    [
-        {"news": "x" * 11_000},
-        {"news": "\x00\ud800" * 11_000},
-        {f"name {number}": "y" * 500 for number in range(1000)},
-        {"n" * 5000: 1},
-        {"list": list(range(100_000))},
-        {"array": np.zeros((84, 84))},
-        {"object": Unprintable()},
-        {"bytes": b"\xff" * 9000},
-    ],
-    ids=lambda details: next(iter(details))[:10],
-)
+@pytest.mark.parametrize("details", [
+    {"news": "x" * 11_000},
+    {"news": "\x00\ud800" * 11_000},
+    {f"name {number}": "y" * 500 for number in range(1000)},
+    {"n" * 5000: 1},
+    {"list": list(range(100_000))},
+    {"array": np.zeros((84, 84))},
+    {"object": Unprintable()},
+    {"bytes": b"\xff" * 9000},
+], ids=lambda details: next(iter(details))[:10])
 def test_details_fit_whatever_they_are(details: dict[str, Any]) -> None:
     shown = short_details(details, 8192)
     assert len(json.dumps(shown)) <= 8192 + 200

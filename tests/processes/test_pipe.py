@@ -76,9 +76,7 @@ def test_sending_does_not_wait_for_an_end_that_does_not_read(line: tuple[Pipe, P
     assert not theirs.send("last", wait_s=0.05)
 
 
-def test_sending_may_wait_until_the_other_end_reads(
-    line: tuple[Pipe, Pipe],
-) -> None:
+def test_sending_may_wait_until_the_other_end_reads(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     while theirs.send("x" * 1000):
         pass

@@ -63,17 +63,14 @@ def always(now: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("environ", "watchdog_s"),
-    [
-        ({"WATCHDOG_USEC": "30000000"}, 30.0),
-        ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(os.getpid())}, 1.5),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
-        ({"WATCHDOG_USEC": "0"}, None),
-        ({"WATCHDOG_USEC": "soon"}, None),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("environ", "watchdog_s"), [
+    ({"WATCHDOG_USEC": "30000000"}, 30.0),
+    ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(os.getpid())}, 1.5),
+    ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+    ({"WATCHDOG_USEC": "0"}, None),
+    ({"WATCHDOG_USEC": "soon"}, None),
+    ({}, None),
+])
 def test_watchdog_of_this_process(environ: dict[str, str], watchdog_s: float | None) -> None:
     assert Systemd({"NOTIFY_SOCKET": "/run/systemd/notify", **environ}).watchdog_s == watchdog_s
 

@@ -84,11 +84,10 @@ def test_two_hosts_are_none(client: TestClient) -> None:
     assert client.get("/", headers=hosts).status_code == 421
 
 
-@pytest.mark.parametrize(
-    "protocols",
-    [[], [PROTOCOL], [PROTOCOL, ""], [PROTOCOL, TOKEN + "x"], [PROTOCOL, TOKEN[:-1]], [TOKEN],
-     [PROTOCOL, "x", TOKEN]],
-)
+@pytest.mark.parametrize("protocols", [
+    [], [PROTOCOL], [PROTOCOL, ""], [PROTOCOL, TOKEN + "x"], [PROTOCOL, TOKEN[:-1]], [TOKEN],
+    [PROTOCOL, "x", TOKEN],
+])
 def test_a_wrong_token_is_refused(
     client: TestClient, session: Session, protocols: list[str]
 ) -> None:

@@ -272,9 +272,7 @@ class BarePad(gym.Env[Any, Any]):
     broken, ended_by = False, None
 
 
-@pytest.mark.parametrize("name", [
-    f"{__name__}:PlainPad", "PlainPad-v0", f"{__name__}:BarePad",
-])
+@pytest.mark.parametrize("name", [f"{__name__}:PlainPad", "PlainPad-v0", f"{__name__}:BarePad"])
 def test_a_users_environment_need_not_know_of_a_render_mode(name: str) -> None:
     player = open_player(EnvConfig(id=name), 1, demonstrates=True)
     assert player.screen().shape == (84, 84, 3)

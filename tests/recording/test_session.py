@@ -213,11 +213,10 @@ def test_the_picture_is_the_games(session: Session, recorder: Recorder) -> None:
     assert (rgba[..., 3] == 255).all()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [None, [], "save", {}, {"do": "quit"}, {"do": 1}, {"keys": "A"}, {"keys": ["C"]},
-     {"keys": [["A"]]}, {"focus": 1}],
-)
+@pytest.mark.parametrize("message", [
+    None, [], "save", {}, {"do": "quit"}, {"do": 1}, {"keys": "A"}, {"keys": ["C"]},
+    {"keys": [["A"]]}, {"focus": 1},
+])
 def test_nonsense_is_refused(session: Session, message: Any) -> None:
     with pytest.raises(ValueError, match="not understood"):
         session.handle(message)

@@ -47,9 +47,7 @@ def check_it_goes_on_and_says_why(
     # Another attempt may be on its way, and leaves nothing either.
     eventually(lambda: not list(drafts(".checkpoint-*")), "no draft is left")
     updates = daemon.stats()["learning"]["updates"]
-    eventually(
-        lambda: daemon.stats()["learning"]["updates"] > updates, "it learns on"
-    )
+    eventually(lambda: daemon.stats()["learning"]["updates"] > updates, "it learns on")
     await_ticks(daemon, 50)
     assert daemon.status()["state"] == "running"
     assert restarts(daemon) == 0
@@ -82,9 +80,7 @@ def test_a_disk_that_is_full_and_then_read_only(small_disk: Disk) -> None:
         learned = daemon.stats()["learning"]["updates"]
         small_disk.free(daemon)
         kept = await_checkpoint(small_disk.folder, after=learned)
-        eventually(
-            lambda: episodes_written(small_disk).count("\n") > episodes, "they are recorded"
-        )
+        eventually(lambda: episodes_written(small_disk).count("\n") > episodes, "they are recorded")
         small_disk.forbid()
         check_it_goes_on_and_says_why(daemon, small_disk, kept, small_disk.read_only)
         learned = daemon.stats()["learning"]["updates"]

@@ -43,14 +43,11 @@ def test_every_process_meets_faults() -> None:
     assert {role for roles, _ in FAULTS.values() for role in roles} == set(EVERYBODY)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"broken": "the supervisor has ended"}, {"missed_ticks_after": ["SIGKILL learner"]},
-        {"rows_lost_or_torn": 1}, {"left_behind": ["process 7"]}, {"last_checkpoint": "none"},
-        {"last_checkpoint": "bad: it is corrupt"},
-    ],
-)
+@pytest.mark.parametrize("bad", [
+    {"broken": "the supervisor has ended"}, {"missed_ticks_after": ["SIGKILL learner"]},
+    {"rows_lost_or_torn": 1}, {"left_behind": ["process 7"]}, {"last_checkpoint": "none"},
+    {"last_checkpoint": "bad: it is corrupt"},
+])
 def test_each_criterion_can_fail(bad: dict[str, object]) -> None:
     assert passed(FOUND)
     assert not passed(FOUND | bad)

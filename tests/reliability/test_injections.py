@@ -349,9 +349,7 @@ def test_the_supervisor_survives(victim: Victim, row: Row) -> None:
     wrong = len(victim.told("internal_error"))
     row.inject(victim)
     if row.dies:
-        eventually(
-            lambda: victim.replaced(row.dies, before), f"{sorted(row.dies)} replaced"
-        )
+        eventually(lambda: victim.replaced(row.dies, before), f"{sorted(row.dies)} replaced")
     eventually(victim.settled, "every process works again")
     # The same supervisor answers, and only once the processes follow it.
     assert daemon.process.poll() is None

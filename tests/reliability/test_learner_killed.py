@@ -177,9 +177,7 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
         readers = Readers(forked, world)
         took_s = []
         for kill in range(KILLS):
-            eventually(
-                lambda: victims.hurry() or len(victims.running()) > 1, "there is a next one"
-            )
+            eventually(lambda: victims.hurry() or len(victims.running()) > 1, "there is a next one")
             if kill % 3 == 2:
                 time.sleep(chance.uniform(0.0, 0.2))
                 pids = [p for p, i in victims.running().items() if victims.deaths[i] < MOST_DEATHS]
@@ -188,9 +186,7 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
                 # What a victim has left in the buffers must be overwritten, or would look new.
                 published = world.weights.number + BUFFERS
                 eventually(lambda n=published: world.weights.number > n, "they publish")
-                pid = victims.stop_inside(
-                    (victims.in_its_turn, victims.in_a_publication)[kill % 3]
-                )
+                pid = victims.stop_inside((victims.in_its_turn, victims.in_a_publication)[kill % 3])
             took_s.append(victims.kill(pid))
             machine.measure()
         eventually(victims.hurry, "all of them are back")

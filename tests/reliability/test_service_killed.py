@@ -55,9 +55,7 @@ def test_killed_at_random(machine: Machine) -> None:
         while len(away_ns) < KILLS or (not newer and len(away_ns) < MOST_KILLS):
             time.sleep(chance.uniform(0.2, 0.8))
             died_ns, deaths = hit(service_of(daemon)["pid"]), len(away_ns) + 1
-            eventually(
-                lambda n=deaths: service_of(daemon).get("restarts") == n, "it is back"
-            )
+            eventually(lambda n=deaths: service_of(daemon).get("restarts") == n, "it is back")
             away_ns.append((died_ns, time.monotonic_ns()))
             machine.measure()
             parts.append(ledger.read())

@@ -33,9 +33,7 @@ SETTINGS = (
 @pytest.mark.alone  # A learner runs when nobody else wants the core.
 def test_sigterm_to_the_whole_group_is_an_orderly_end(tmp_path: Path) -> None:
     """So is SIGHUP: `test_supervisor_killed.py`."""
-    with RunningDaemon(
-        *SETTINGS, state_dir=tmp_path / "state", under=LEADING_A_GROUP
-    ) as daemon:
+    with RunningDaemon(*SETTINGS, state_dir=tmp_path / "state", under=LEADING_A_GROUP) as daemon:
         eventually(lambda: updates(daemon) > 0, "it learns")
         check_group_ends_in_order(daemon, signal.SIGTERM)
 

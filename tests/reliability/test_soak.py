@@ -40,9 +40,7 @@ def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
         stats["episodes"]["mean_return_100"] *= 1.01
         stats["clock"]["lateness_us"]["max"] += 5
         wrong = {each.partition(":")[0] for each in recount.untrue(stats, 0.0, 0.0)}
-        assert {
-            "actions.agent", "episodes.mean_return_100", "clock.lateness_us.max"
-        } <= wrong
+        assert {"actions.agent", "episodes.mean_return_100", "clock.lateness_us.max"} <= wrong
 
 
 @pytest.mark.slow

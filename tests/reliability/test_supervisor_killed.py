@@ -57,9 +57,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
         daemon.process.wait()
         assert holders(memory) == set()
         assert held > 50 << 20
-        eventually(
-            lambda: before - shared_bytes() > 0.8 * held, "the memory is the system's again"
-        )
+        eventually(lambda: before - shared_bytes() > 0.8 * held, "the memory is the system's again")
         # Other programs' have a name for a moment.
         eventually(lambda: set(os.listdir("/dev/shm")) <= named, "nothing with a name is left")
     newest = newest_checkpoint(tmp_path)

@@ -31,9 +31,7 @@ def test_a_run_says_what_it_needs() -> None:
     assert Terms.of(make_blueprint(state_size=4)) == replace(RECURRENT, **shown)
     assert Terms.of(make_blueprint(pending_actions=2)) == replace(TOLD, **shown)
     space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    assert Terms.of(
-        make_blueprint(action_space=space, action_shape=(2,))
-    ) == replace(ARM, **shown)
+    assert Terms.of(make_blueprint(action_space=space, action_shape=(2,))) == replace(ARM, **shown)
 
 
 def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -> None:

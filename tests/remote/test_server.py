@@ -125,9 +125,7 @@ def test_pending_actions_come_with_the_question() -> None:
             client.infer({"observation": seen(0)})
 
 
-@pytest.mark.parametrize("header", [
-    f"Api-Key {TOKEN}", f"Bearer {TOKEN}", f"bearer  {TOKEN}",
-])
+@pytest.mark.parametrize("header", [f"Api-Key {TOKEN}", f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
 def test_the_token_is_taken_in_both_ways(header: str) -> None:
     with policy_server(served(), TOKEN) as (address, _), connect(
         address, additional_headers={"Authorization": header}

@@ -96,9 +96,7 @@ def test_a_client_that_reads_no_pongs_is_not_read_from(monkeypatch: pytest.Monke
         dialled(address).close()
 
 
-def test_a_client_that_takes_no_answers_gives_up_its_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_takes_no_answers_gives_up_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """It kept it, and one whose machine was gone kept it for a quarter of an hour."""
     monkeypatch.setattr(server_module, "GONE_S", 1)
     # Each answer has a MiB: soon the kernel keeps no more.

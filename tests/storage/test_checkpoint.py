@@ -173,21 +173,17 @@ def test_tensors_of_other_types_are_no_weights(tmp_path: Path, dtype: type) -> N
         checkpoints.load(path)
 
 
-@pytest.mark.parametrize(
-    "about",
-    [
-        "[" * 100_000, "5", "[]", '{"format": []}', '{"format": 1}',
-        '{"format": 1, "signature": [], "counters": {}}',
-        '{"format": 1, "signature": {"environment": 1, "network": "", "observation": "", '
-        '"action": ""}, "counters": {}}',
-        *(
-            '{"format": 1, "signature": {"environment": "", "network": "", "observation": "", '
-            f'"action": ""}}, "counters": {{"updates": {updates}}}}}'
-            for updates in ("-1", '"x"', "1e999", "1e30", str(2**63))
-        ),
-    ],
-    ids=lambda about: about[-40:],
-)
+@pytest.mark.parametrize("about", [
+    "[" * 100_000, "5", "[]", '{"format": []}', '{"format": 1}',
+    '{"format": 1, "signature": [], "counters": {}}',
+    '{"format": 1, "signature": {"environment": 1, "network": "", "observation": "", '
+    '"action": ""}, "counters": {}}',
+    *(
+        '{"format": 1, "signature": {"environment": "", "network": "", "observation": "", '
+        f'"action": ""}}, "counters": {{"updates": {updates}}}}}'
+        for updates in ("-1", '"x"', "1e999", "1e30", str(2**63))
+    ),
+], ids=lambda about: about[-40:])
 def test_metadata_that_nobody_wrote_are_one_line(tmp_path: Path, about: str) -> None:
     with one_line(error=CheckpointError):
         checkpoints.load(written(tmp_path / "x.safetensors", about, {}))

@@ -121,28 +121,25 @@ def test_nothing_recorded_is_no_demonstration() -> None:
         DemonstrationWriter("Game-v0").demonstration()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rewards": np.full(12, np.nan, np.float32)}, "rewards are not all finite"),
-        ({"rewards": np.zeros(11, np.float32)}, "differ in length"),
-        ({"rewards": np.zeros((12, 2), np.float32)}, "rewards have the shape"),
-        ({"rewards": np.zeros(12)}, "rewards are float64"),
-        ({"frames": np.zeros((12, 6, 5), np.int64)}, "frames are int64"),
-        ({"frames": np.zeros(12, np.uint8)}, "frames have the shape"),
-        ({"frames": np.full((12, 3), np.inf, np.float32)}, "frames are not all finite"),
-        ({"actions": np.full(12, -1, np.int32)}, "actions go from -1"),
-        ({"actions": np.full(12, 3, np.int32)}, "actions go from 3 to 3; it has 3"),
-        ({"actions": np.zeros((12, 2), np.int32)}, r"have the shape \(12, 2\)"),
-        ({"actions": np.zeros(12, np.float32)}, r"have the shape \(12,\)"),
-        ({"actions": np.full((12, 2), np.nan, np.float32)}, "actions are not all finite"),
-        ({"flags": np.full(12, 4, np.uint8)}, "flags are not"),
-        ({"flags": np.full(12, TERMINATED, np.uint8)}, "goes on after its end"),
-        ({"episodes": np.arange(12)[::-1].copy()}, "decrease"),
-        ({"episodes": np.full(12, -1)}, "decrease"),
-        ({"frames": np.zeros((0, 6, 5), np.uint8)}, "differ in length"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"rewards": np.full(12, np.nan, np.float32)}, "rewards are not all finite"),
+    ({"rewards": np.zeros(11, np.float32)}, "differ in length"),
+    ({"rewards": np.zeros((12, 2), np.float32)}, "rewards have the shape"),
+    ({"rewards": np.zeros(12)}, "rewards are float64"),
+    ({"frames": np.zeros((12, 6, 5), np.int64)}, "frames are int64"),
+    ({"frames": np.zeros(12, np.uint8)}, "frames have the shape"),
+    ({"frames": np.full((12, 3), np.inf, np.float32)}, "frames are not all finite"),
+    ({"actions": np.full(12, -1, np.int32)}, "actions go from -1"),
+    ({"actions": np.full(12, 3, np.int32)}, "actions go from 3 to 3; it has 3"),
+    ({"actions": np.zeros((12, 2), np.int32)}, r"have the shape \(12, 2\)"),
+    ({"actions": np.zeros(12, np.float32)}, r"have the shape \(12,\)"),
+    ({"actions": np.full((12, 2), np.nan, np.float32)}, "actions are not all finite"),
+    ({"flags": np.full(12, 4, np.uint8)}, "flags are not"),
+    ({"flags": np.full(12, TERMINATED, np.uint8)}, "goes on after its end"),
+    ({"episodes": np.arange(12)[::-1].copy()}, "decrease"),
+    ({"episodes": np.full(12, -1)}, "decrease"),
+    ({"frames": np.zeros((0, 6, 5), np.uint8)}, "differ in length"),
+])
 def test_columns_that_are_no_demonstration(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         demonstration(**changes)

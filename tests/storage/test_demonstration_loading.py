@@ -245,17 +245,14 @@ def test_vectors_are_as_they_were_executed(tmp_path: Path) -> None:
     assert rings.frames.frames[:2].tolist() == vectors.tolist()
 
 
-@pytest.mark.parametrize(
-    ("blueprint", "changes", "words"),
-    [
-        ({}, {"environment": "Pong-v5"}, f"the environment Pong-v5, not {ENVIRONMENT}"),
-        ({"frame_shape": (84, 84)}, {}, "the frames 6x5 uint8, not 84x84 uint8; record"),
-        ({"frame_dtype": "float32"}, {}, "the frames 6x5 uint8, not 6x5 float32"),
-        ({"action_shape": (2,), "action_dtype": "float32"}, {}, "the actions int32, not 2 float32"),
-        ({"action_meanings": ("NOOP", "UP")}, {}, "the actions NOOP LEFT RIGHT, not NOOP UP"),
-        ({"cartridge": "BLUE 11"}, {"cartridge": "RED 00"}, "the cartridge RED 00, not BLUE 11"),
-    ],
-)
+@pytest.mark.parametrize(("blueprint", "changes", "words"), [
+    ({}, {"environment": "Pong-v5"}, f"the environment Pong-v5, not {ENVIRONMENT}"),
+    ({"frame_shape": (84, 84)}, {}, "the frames 6x5 uint8, not 84x84 uint8; record"),
+    ({"frame_dtype": "float32"}, {}, "the frames 6x5 uint8, not 6x5 float32"),
+    ({"action_shape": (2,), "action_dtype": "float32"}, {}, "the actions int32, not 2 float32"),
+    ({"action_meanings": ("NOOP", "UP")}, {}, "the actions NOOP LEFT RIGHT, not NOOP UP"),
+    ({"cartridge": "BLUE 11"}, {"cartridge": "RED 00"}, "the cartridge RED 00, not BLUE 11"),
+])
 def test_what_does_not_fit_is_refused_with_both_names(
     tmp_path: Path, blueprint: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:

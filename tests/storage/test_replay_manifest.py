@@ -57,21 +57,18 @@ def test_only_plain_names_in_the_folder_are_files_of_a_replay(tmp_path: Path, fi
             find(tmp_path, SIGNATURE)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda of: of.update(oldest=-1), lambda of: of.update(newest=10**15),
-        lambda of: of.update(newest="19"), lambda of: of.update(chunks=[]),
-        lambda of: of.update(chunks=5), lambda of: of.update(signature=[]),
-        lambda of: of["chunks"][0].update(first=-(10**30)),
-        lambda of: of["chunks"][0].update(stop=10**9),
-        lambda of: of["chunks"][0].update(bytes=1.5),
-        lambda of: of["chunks"].append(of["chunks"][-1] | {"first": 20}),
-        lambda of: of["chunks"].reverse(), lambda of: of["chunks"].append(of["chunks"][0]),
-        lambda of: of["chunks"][0].pop("bytes"), lambda of: of.pop("priorities"),
-        lambda of: of.update(priorities=[]), lambda of: of.update(format=[]),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda of: of.update(oldest=-1), lambda of: of.update(newest=10**15),
+    lambda of: of.update(newest="19"), lambda of: of.update(chunks=[]),
+    lambda of: of.update(chunks=5), lambda of: of.update(signature=[]),
+    lambda of: of["chunks"][0].update(first=-(10**30)),
+    lambda of: of["chunks"][0].update(stop=10**9),
+    lambda of: of["chunks"][0].update(bytes=1.5),
+    lambda of: of["chunks"].append(of["chunks"][-1] | {"first": 20}),
+    lambda of: of["chunks"].reverse(), lambda of: of["chunks"].append(of["chunks"][0]),
+    lambda of: of["chunks"][0].pop("bytes"), lambda of: of.pop("priorities"),
+    lambda of: of.update(priorities=[]), lambda of: of.update(format=[]),
+])
 def test_a_manifest_that_nobody_wrote_is_one_line(
     tmp_path: Path, change: Callable[[Any], object]
 ) -> None:

@@ -34,12 +34,8 @@ from tests.stored_replay import small_chunks as small_chunks
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
-@pytest.mark.parametrize(
-    ("capacity", "keep"), [(40, 999), (CAPACITY, 32), (300, 0), (777, 999)]
-)
-def test_the_newest_ticks_that_fit_are_restored(
-    tmp_path: Path, capacity: int, keep: int
-) -> None:
+@pytest.mark.parametrize(("capacity", "keep"), [(40, 999), (CAPACITY, 32), (300, 0), (777, 999)])
+def test_the_newest_ticks_that_fit_are_restored(tmp_path: Path, capacity: int, keep: int) -> None:
     saved = Rings().write(250)
     saved.save(tmp_path)
     restored, report = load(tmp_path, capacity=capacity, keep=keep)

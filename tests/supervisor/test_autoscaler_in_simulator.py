@@ -64,16 +64,13 @@ def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[
     return result, moves
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "ticks", "distribution", "spread"),
-    [
-        ("adaptive", 0.5, "gauss", 0.02),
-        ("adaptive", 5.0, "gauss", 0.02),
-        ("adaptive", 5.0, "outliers", 0.01),
-        ("adaptive", 12.0, "lognormal", 0.3),
-        ("maximum-time", 4.9, "gauss", 0.02),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "ticks", "distribution", "spread"), [
+    ("adaptive", 0.5, "gauss", 0.02),
+    ("adaptive", 5.0, "gauss", 0.02),
+    ("adaptive", 5.0, "outliers", 0.01),
+    ("adaptive", 12.0, "lognormal", 0.3),
+    ("maximum-time", 4.9, "gauss", 0.02),
+])
 def test_really_acts_in_time_once_settled(
     algorithm: str, ticks: float, distribution: str, spread: float
 ) -> None:

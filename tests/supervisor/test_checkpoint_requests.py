@@ -55,17 +55,14 @@ def test_each_request_is_answered_by_the_first_checkpoint_after_it() -> None:
         second()
 
 
-@pytest.mark.parametrize(
-    ("learners", "why"),
-    [
-        ((State.BACKOFF,), "since learner 0 has died: killed by SIGKILL; the next learner"),
-        ((State.STOPPED, State.FAILED), "since learner 1 has died"),
-        ((State.STOPPED,), "since all learners have left"),
-        # Another one writes it, or is still writing it.
-        ((State.BACKOFF, State.RUNNING), None), ((State.STOPPING, State.STOPPED), None),
-        ((State.STARTING,), None),
-    ],
-)
+@pytest.mark.parametrize(("learners", "why"), [
+    ((State.BACKOFF,), "since learner 0 has died: killed by SIGKILL; the next learner"),
+    ((State.STOPPED, State.FAILED), "since learner 1 has died"),
+    ((State.STOPPED,), "since all learners have left"),
+    # Another one writes it, or is still writing it.
+    ((State.BACKOFF, State.RUNNING), None), ((State.STOPPING, State.STOPPED), None),
+    ((State.STARTING,), None),
+])
 def test_a_request_without_a_learner_is_answered_at_once(
     learners: tuple[State, ...], why: str | None
 ) -> None:

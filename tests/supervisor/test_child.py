@@ -122,11 +122,10 @@ def test_only_known_edges_are_taken(before: State, after: State) -> None:
         assert (child.state, child.since) == (before, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [(-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (1, "left with code 1"),
-     (0, "left with code 0"), (-40, "killed by signal 40")],
-)
+@pytest.mark.parametrize(("code", "text"), [
+    (-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (1, "left with code 1"),
+    (0, "left with code 0"), (-40, "killed by signal 40"),
+])
 def test_a_death_is_described_and_followed_by_a_restart(stage: Stage, code: int, text: str) -> None:
     child = stage.started()
     child.mark_ready(1.0)
@@ -153,9 +152,7 @@ def test_the_error_that_it_reported_comes_before_the_exit_code(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_a_user_error_is_final_unless_the_process_has_run(
-    stage: Stage, has_run: bool
-) -> None:
+def test_a_user_error_is_final_unless_the_process_has_run(stage: Stage, has_run: bool) -> None:
     child = stage.started()
     if has_run:
         child.mark_ready(0.5)
@@ -224,11 +221,10 @@ def test_ready_counts_only_while_starting(stage: Stage) -> None:
     assert child.state is State.STOPPING
 
 
-@pytest.mark.parametrize(
-    ("role", "name"),
-    [("inference", "inference 1"), ("learner", "learner 1"), ("environment", "environment"),
-     ("service", "service")],
-)
+@pytest.mark.parametrize(("role", "name"), [
+    ("inference", "inference 1"), ("learner", "learner 1"), ("environment", "environment"),
+    ("service", "service"),
+])
 def test_description(role: str, name: str) -> None:
     stage = Stage(role)
     stage.child.start(0.0)

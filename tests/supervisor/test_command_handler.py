@@ -271,9 +271,7 @@ def test_a_change_that_is_in_force_in_time_needs_no_event(stage: Stage) -> None:
 
 def test_inference_that_has_failed_is_no_error_of_rtagent_itself(stage: Stage) -> None:
     stage.learners = [Child("inference", 0, print, State.FAILED)]
-    stage.handler._world = stub(
-        blueprint=make_blueprint(), stagger=stub(algorithm="adaptive")
-    )
+    stage.handler._world = stub(blueprint=make_blueprint(), stagger=stub(algorithm="adaptive"))
     result = stage.set("inference", processes=1)
     stage.handler.note_new_settings(1.0)
     stage.pending.settle(1.0)
@@ -281,16 +279,13 @@ def test_inference_that_has_failed_is_no_error_of_rtagent_itself(stage: Stage) -
         result.result(0)
 
 
-@pytest.mark.parametrize(
-    ("config", "section", "changes", "said"),
-    [
-        ({"learning": {"processes": 0, "transitions": "executed"}}, "learning", {"processes": 1},
-         "learning.transitions = 'executed' does not fit"),
-        ({"learning": {"processes": 1}}, "r3",
-         {"mode": "step", "deadline_s": 60.0, "data_budget": 1000},
-         "r3.mode = 'step' does not fit"),
-    ],
-)
+@pytest.mark.parametrize(("config", "section", "changes", "said"), [
+    ({"learning": {"processes": 0, "transitions": "executed"}}, "learning", {"processes": 1},
+     "learning.transitions = 'executed' does not fit"),
+    ({"learning": {"processes": 1}}, "r3",
+     {"mode": "step", "deadline_s": 60.0, "data_budget": 1000},
+     "r3.mode = 'step' does not fit"),
+])
 def test_settings_that_do_not_fit_a_recurrent_policy_are_refused_while_it_runs(
     stage: Stage, config: dict[str, Any], section: str, changes: dict[str, Any], said: str
 ) -> None:

@@ -225,20 +225,17 @@ def test_change_may_have_a_limit_of_its_own() -> None:
     assert result.done()
 
 
-@pytest.mark.parametrize(
-    ("states", "count", "so_many"),
-    [
-        ([State.RUNNING, State.RUNNING], 2, True),
-        ([State.RUNNING, State.STOPPED], 1, True),
-        ([State.STOPPED, State.STOPPED, State.RUNNING], 1, True),
-        ([], 0, True),
-        ([State.RUNNING, State.STARTING], 2, False),
-        ([State.RUNNING, State.BACKOFF], 2, False),
-        ([State.RUNNING, State.STOPPING], 1, False),
-        ([State.RUNNING], 2, False),
-        ([State.RUNNING, State.RUNNING], 1, False),
-    ],
-)
+@pytest.mark.parametrize(("states", "count", "so_many"), [
+    ([State.RUNNING, State.RUNNING], 2, True),
+    ([State.RUNNING, State.STOPPED], 1, True),
+    ([State.STOPPED, State.STOPPED, State.RUNNING], 1, True),
+    ([], 0, True),
+    ([State.RUNNING, State.STARTING], 2, False),
+    ([State.RUNNING, State.BACKOFF], 2, False),
+    ([State.RUNNING, State.STOPPING], 1, False),
+    ([State.RUNNING], 2, False),
+    ([State.RUNNING, State.RUNNING], 1, False),
+])
 def test_whether_the_wanted_number_runs(states: list[State], count: int, so_many: bool) -> None:
     assert running(workers(*states), count) is so_many
 

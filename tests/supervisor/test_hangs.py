@@ -145,14 +145,11 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     assert watched.asked == []
 
 
-@pytest.mark.parametrize(
-    ("doing", "limit_s", "reason"),
-    [
-        (Doing.WAITING, 2.04, "no heartbeat for 2 s"),
-        (Doing.STEPPING, 20.0, "a step has not come back for 20 s (env.step_limit_s)"),
-        (Doing.RESETTING, 40.0, "a reset has not come back for 40 s (env.reset_limit_s)"),
-    ],
-)
+@pytest.mark.parametrize(("doing", "limit_s", "reason"), [
+    (Doing.WAITING, 2.04, "no heartbeat for 2 s"),
+    (Doing.STEPPING, 20.0, "a step has not come back for 20 s (env.step_limit_s)"),
+    (Doing.RESETTING, 40.0, "a reset has not come back for 40 s (env.reset_limit_s)"),
+])
 def test_steps_and_resets_have_limits_of_their_own(
     watch: Watch, doing: Doing, limit_s: float, reason: str
 ) -> None:

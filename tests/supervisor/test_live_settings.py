@@ -49,18 +49,15 @@ def test_what_the_status_cannot_hold_is_refused(setting: str, named: str) -> Non
         check_size(load_config(None, [setting], {}))
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "value"),
-    [
-        ("inference", "processes", 4),
-        ("inference", "injected_latency_ms", 82.5),
-        ("learning", "processes", 5),
-        ("learning", "paused", True),
-        ("r3", "data_budget", 999),
-        ("env", "default_action", [0.5, -1.0]),
-        ("env", "default_action", "repeat"),
-    ],
-)
+@pytest.mark.parametrize(("section", "name", "value"), [
+    ("inference", "processes", 4),
+    ("inference", "injected_latency_ms", 82.5),
+    ("learning", "processes", 5),
+    ("learning", "paused", True),
+    ("r3", "data_budget", 999),
+    ("env", "default_action", [0.5, -1.0]),
+    ("env", "default_action", "repeat"),
+])
 def test_a_change_reaches_the_state(
     desired: DesiredState, section: str, name: str, value: Any
 ) -> None:
@@ -89,26 +86,23 @@ def test_an_automatic_number_starts_with_one() -> None:
     assert first_state(config).processes == 1
 
 
-@pytest.mark.parametrize(
-    ("section", "arguments", "reason"),
-    [
-        ("learning", {"processes": 65}, "learning.processes = 65"),
-        ("learning", {"processes": -1}, "learning.processes = -1"),
-        ("learning", {"batch_size": 0}, "learning.batch_size = 0"),
-        ("learning", {"paused": 1}, "learning.paused = 1"),
-        ("learning", {"gamma": 0.5}, "learning.gamma: cannot be changed"),
-        ("r3", {"deadline_s": 0}, "r3.deadline_s = 0"),
-        ("r3", {"deadline_s": 1e-320}, "r3.deadline_s = 1e-320"),
-        ("r3", {"deadline_s": -2.0}, "r3.deadline_s = -2.0"),
-        ("r3", {"data_budget": 31}, "r3.data_budget = 31 is smaller than one batch"),
-        ("r3", {"mode": "step"}, "needs r3.data_budget"),
-        ("r3", {"mode": "step", "deadline_s": None, "data_budget": 64}, "needs r3.deadline_s"),
-        ("r3", {"memory_budget_mb": 0}, "r3.memory_budget_mb = 0"),
-        ("inference", {"processes": 0}, "inference.processes = 0"),
-        ("env", {"default_action": "os:abort"}, "env.default_action = 'os:abort'"),
-        ("env", {"rate_hz": 5}, "env.rate_hz: cannot be changed"),
-    ],
-)
+@pytest.mark.parametrize(("section", "arguments", "reason"), [
+    ("learning", {"processes": 65}, "learning.processes = 65"),
+    ("learning", {"processes": -1}, "learning.processes = -1"),
+    ("learning", {"batch_size": 0}, "learning.batch_size = 0"),
+    ("learning", {"paused": 1}, "learning.paused = 1"),
+    ("learning", {"gamma": 0.5}, "learning.gamma: cannot be changed"),
+    ("r3", {"deadline_s": 0}, "r3.deadline_s = 0"),
+    ("r3", {"deadline_s": 1e-320}, "r3.deadline_s = 1e-320"),
+    ("r3", {"deadline_s": -2.0}, "r3.deadline_s = -2.0"),
+    ("r3", {"data_budget": 31}, "r3.data_budget = 31 is smaller than one batch"),
+    ("r3", {"mode": "step"}, "needs r3.data_budget"),
+    ("r3", {"mode": "step", "deadline_s": None, "data_budget": 64}, "needs r3.deadline_s"),
+    ("r3", {"memory_budget_mb": 0}, "r3.memory_budget_mb = 0"),
+    ("inference", {"processes": 0}, "inference.processes = 0"),
+    ("env", {"default_action": "os:abort"}, "env.default_action = 'os:abort'"),
+    ("env", {"rate_hz": 5}, "env.rate_hz: cannot be changed"),
+])
 def test_a_bad_change_is_refused_whole(
     desired: DesiredState, section: str, arguments: dict[str, Any], reason: str
 ) -> None:
@@ -142,14 +136,11 @@ def test_a_default_action_that_the_environment_does_not_have_is_refused(
         check_default_action(config, actions)
 
 
-@pytest.mark.parametrize(
-    ("value", "actions"),
-    [
-        (3, THREE), ("noop", THREE), ("repeat", PLANE), ([0.5, -1], PLANE),
-        # A function is the environment's to call, and of an unknown environment nothing is known.
-        ("stub_worlds:brightest", THREE), (99, None),
-    ],
-)
+@pytest.mark.parametrize(("value", "actions"), [
+    (3, THREE), ("noop", THREE), ("repeat", PLANE), ([0.5, -1], PLANE),
+    # A function is the environment's to call, and of an unknown environment nothing is known.
+    ("stub_worlds:brightest", THREE), (99, None),
+])
 def test_a_default_action_that_may_be_the_environments_is_not_refused(
     value: Any, actions: Any
 ) -> None:

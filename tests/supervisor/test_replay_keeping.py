@@ -125,9 +125,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(
-    stage: Stage,
-) -> None:
+def test_a_saver_that_reported_its_outcome_and_does_not_leave_is_killed(stage: Stage) -> None:
     stage.pipe.send(["saved", {"ticks": 5}])
     stage.pipe.close()
     assert stage.after(0.1) == []

@@ -93,13 +93,10 @@ def test_what_does_not_come_back_is_named(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("env.id=faulty:never", r"^the environment of env\.id = 'faulty:never' has not come back"),
-        ("policy.factory=faulty:never", "^the policy has not come back"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "named"), [
+    ("env.id=faulty:never", r"^the environment of env\.id = 'faulty:never' has not come back"),
+    ("policy.factory=faulty:never", "^the policy has not come back"),
+])
 def test_environments_and_policies_that_never_come_back_are_named(
     shared_fork_server: ForkServer, tmp_path: Path, setting: str, named: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -143,18 +140,15 @@ def test_a_fork_that_is_refused_says_where_to_look(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["policy.factory=faulty:WrongShape"], r"\(2, 4\), not to \(2, 3\)"),
-        (["policy.factory=faulty:absent"], "absent"),
-        (["policy.factory=nowhere:honest"], "nowhere"),
-        (["env.id=Nowhere-v0"], "Nowhere"),
-        (["env.id=gymnasium:Env"], "gymnasium:Env: AttributeError: 'Env' object has no"),
-        (["env.id=Pendulum-v1", "env.rate_hz=30", "learning.algorithm=dqn"], "dqn"),
-        (["env.id=CartPole-v1", "env.default_action=7"], "7"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "reason"), [
+    (["policy.factory=faulty:WrongShape"], r"\(2, 4\), not to \(2, 3\)"),
+    (["policy.factory=faulty:absent"], "absent"),
+    (["policy.factory=nowhere:honest"], "nowhere"),
+    (["env.id=Nowhere-v0"], "Nowhere"),
+    (["env.id=gymnasium:Env"], "gymnasium:Env: AttributeError: 'Env' object has no"),
+    (["env.id=Pendulum-v1", "env.rate_hz=30", "learning.algorithm=dqn"], "dqn"),
+    (["env.id=CartPole-v1", "env.default_action=7"], "7"),
+])
 def test_what_cannot_be_built_is_refused_in_one_line(
     shared_fork_server: ForkServer, tmp_path: Path, settings: list[str], reason: str
 ) -> None:

@@ -73,22 +73,19 @@ def test_a_cut_link_says_why_and_since_when_also_while_its_gateway_joins_anew_fo
     assert _of_a_moment(found) == {None}
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({}, "connected for 12 s, 3 batches in flight (emulated: 200 ms round trip, 4.5 Mbit/s, "
-             "1 % of calls fail)"),
-        ({"emulated": None}, "connected for 12 s, 3 batches in flight"),
-        ({"emulated": None, "batches_in_flight": 1}, "connected for 12 s, 1 batch in flight"),
-        ({"emulated": Emulated(5.0, None, 0.0)},
-         "connected for 12 s, 3 batches in flight (emulated: 5 ms round trip)"),
-        ({"connected": False, "reason": "no resource learner", "emulated": None},
-         "cut for 12 s: no resource learner"),
-        ({"connected": False, "reason": "no resource learner", "since_s": None,
-          "emulated": Emulated(0.0, None, 0.5)},
-         "cut: no resource learner (emulated: 50 % of calls fail)"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "line"), [
+    ({}, "connected for 12 s, 3 batches in flight (emulated: 200 ms round trip, 4.5 Mbit/s, "
+         "1 % of calls fail)"),
+    ({"emulated": None}, "connected for 12 s, 3 batches in flight"),
+    ({"emulated": None, "batches_in_flight": 1}, "connected for 12 s, 1 batch in flight"),
+    ({"emulated": Emulated(5.0, None, 0.0)},
+     "connected for 12 s, 3 batches in flight (emulated: 5 ms round trip)"),
+    ({"connected": False, "reason": "no resource learner", "emulated": None},
+     "cut for 12 s: no resource learner"),
+    ({"connected": False, "reason": "no resource learner", "since_s": None,
+      "emulated": Emulated(0.0, None, 0.5)},
+     "cut: no resource learner (emulated: 50 % of calls fail)"),
+])
 def test_the_link_in_a_line(changes: dict[str, Any], line: str) -> None:
     assert in_a_line(replace(cluster_figures(example_document(NOW), NOW), **changes)) == line
 

@@ -110,9 +110,7 @@ def test_close_writes_what_waits(kept: Kept) -> None:
     assert len(read_events(kept.path, 20_000)) == 3000
 
 
-def test_the_files_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept(tmp_path / "run" / "events.jsonl", most_bytes=4000)
     monkeypatch.setattr(event_log, "BATCH", 3)
     monkeypatch.setattr(event_log, "PAUSE_S", 0.0)
@@ -345,11 +343,10 @@ def test_without_a_file_there_are_no_events(tmp_path: Path) -> None:
     assert read_events(empty, 10) == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b'{"id": 6, "at": "2025-', b"not JSON\n\n", b'{"id": 6}\n[1]\n7\n', b"\0" * 9000, b"\xff\n",
-     b"[" * 100_000, b'{"id":"6","at":"","uptime_s":0,"kind":"a","source":""}\n'],
-)
+@pytest.mark.parametrize("damage", [
+    b'{"id": 6, "at": "2025-', b"not JSON\n\n", b'{"id": 6}\n[1]\n7\n', b"\0" * 9000, b"\xff\n",
+    b"[" * 100_000, b'{"id":"6","at":"","uptime_s":0,"kind":"a","source":""}\n',
+])
 def test_damaged_lines_are_skipped(kept: Kept, damage: bytes) -> None:
     kept.put(*range(1, 6))
     kept.log.close(PATIENCE_S)

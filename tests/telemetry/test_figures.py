@@ -25,9 +25,7 @@ from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE
 from tests.telemetry.counted_run import Run
 from tests.telemetry.test_cluster import example_document
 
-EVERY_FIGURE = [
-    *entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker), *entries(Node)
-]
+EVERY_FIGURE = [*entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker), *entries(Node)]
 NOT_BASE_UNITS = re.compile(r"_(ms|us|ns|mb|kb|percent|milliseconds|microseconds|hz|s)(_|$)")
 WHICH = {"id", "index", "pid"}
 

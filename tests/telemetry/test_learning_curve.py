@@ -131,9 +131,7 @@ def overlapping_labels(axis: Any) -> list[str]:
 
 @pytest.mark.parametrize("span", [0.1, 1.0, 12.0])
 def test_the_labels_of_the_loss_do_not_overlap(span: float) -> None:
-    history = history_of(
-        figures(loss=10.0 ** (span * second / 50 - 3.0)) for second in range(50)
-    )
+    history = history_of(figures(loss=10.0 ** (span * second / 50 - 3.0)) for second in range(50))
     figure = Figure(figsize=(8.0, 2.2), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()

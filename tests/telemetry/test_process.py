@@ -179,15 +179,12 @@ def test_a_restarted_recorder_continues_after_a_line_that_was_cut_off(run: Run) 
     assert [(row["tick"], row["return"]) for row in run.table] == [("59", "1.0"), ("119", "2.0")]
 
 
-@pytest.mark.parametrize(
-    ("content", "tick", "left"),
-    [
-        (b"", -1, b""), (b"tick,le", -1, b""),
-        (b"tick,length,return,seconds\n", -1, b"tick,length,return,seconds\n"),
-        (b"tick\n5,1,1.0,1\n9,", 5, b"tick\n5,1,1.0,1\n"),
-        (b"x" * 9000 + b"\n7,1\n", 7, b"x" * 9000 + b"\n7,1\n"),
-    ],
-)
+@pytest.mark.parametrize(("content", "tick", "left"), [
+    (b"", -1, b""), (b"tick,le", -1, b""),
+    (b"tick,length,return,seconds\n", -1, b"tick,length,return,seconds\n"),
+    (b"tick\n5,1,1.0,1\n9,", 5, b"tick\n5,1,1.0,1\n"),
+    (b"x" * 9000 + b"\n7,1\n", 7, b"x" * 9000 + b"\n7,1\n"),
+])
 def test_mending_the_table(tmp_path: Path, content: bytes, tick: int, left: bytes) -> None:
     path = tmp_path / "episodes.csv"
     assert repair_table(path) == -1
@@ -253,9 +250,7 @@ def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
 class Context:
     """What a worker gets, for so many beats; `each_beat` is called at each."""
 
-    def __init__(
-        self, run: Run, beats: int, each_beat: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, run: Run, beats: int, each_beat: Callable[[], None] = lambda: None) -> None:
         self._each_beat = each_beat
         self.world, self.clock, self.run_dir = run.world, run.clock, run.folder
         self.event = run._event

@@ -89,9 +89,7 @@ def test_a_library_that_stays_behind_has_one_problem(
     assert eventually(lambda: slow.problem is None)
 
 
-def test_a_library_that_fails_is_started_again(
-    stub: Stub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_fails_is_started_again(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "CLOSE_S", 60.0)
     stub.fails = True
     stub.free.set()

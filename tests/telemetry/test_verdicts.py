@@ -84,17 +84,14 @@ def test_a_run_that_goes_well() -> None:
     assert found.health.detail == "5 processes run; no restarts of present processes"
 
 
-@pytest.mark.parametrize(
-    ("inaction", "level", "word"),
-    [
-        (0.0, "good", "In time: acting on 100.0 % of ticks"),
-        (IN_TIME, "good", "In time"), (0.015, "watch", "Often late"),
-        (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
-        (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 99.99 %"),
-        (0.0, "good", "Inaction 0.0 % "), (1e-3, "good", "Inaction 0.1 % "),
-        (1e-3, "good", "acting on 99.9 %"),
-    ],
-)
+@pytest.mark.parametrize(("inaction", "level", "word"), [
+    (0.0, "good", "In time: acting on 100.0 % of ticks"),
+    (IN_TIME, "good", "In time"), (0.015, "watch", "Often late"),
+    (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
+    (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 99.99 %"),
+    (0.0, "good", "Inaction 0.0 % "), (1e-3, "good", "Inaction 0.1 % "),
+    (1e-3, "good", "acting on 99.9 %"),
+])
 def test_inaction(inaction: float, level: str, word: str) -> None:
     found = acting(stats(actions__inaction_fraction_window=inaction), status())
     assert found.level == level
@@ -123,18 +120,15 @@ def test_a_deadline_of_several_ticks_counts_instead_of_inaction() -> None:
     assert judged(20.0).level == "good"
 
 
-@pytest.mark.parametrize(
-    ("inaction", "clock", "level", "headline"),
-    [
-        (1.0, {"window_s": 60.0, "uptime_s": 900.0}, "bad", "Too late: acting on no tick"),
-        (1.0, {"window_s": 60.0, "uptime_s": 0.11}, "bad", "Too late: acting on no tick"),
-        (1.0, {"window_s": 60.0, "uptime_s": 0.10}, "none", "Not known yet"),
-        (1.0, {"window_s": 0.05, "uptime_s": 900.0}, "none", "Not known yet"),
-        # In less than two deadlines a single action may have been in time.
-        (0.6, {"window_s": 60.0, "uptime_s": 0.20}, "none", "Not known yet"),
-        (0.6, {"window_s": 60.0, "uptime_s": 0.21}, "bad", "Too late: at most one new action"),
-    ],
-)
+@pytest.mark.parametrize(("inaction", "clock", "level", "headline"), [
+    (1.0, {"window_s": 60.0, "uptime_s": 900.0}, "bad", "Too late: acting on no tick"),
+    (1.0, {"window_s": 60.0, "uptime_s": 0.11}, "bad", "Too late: acting on no tick"),
+    (1.0, {"window_s": 60.0, "uptime_s": 0.10}, "none", "Not known yet"),
+    (1.0, {"window_s": 0.05, "uptime_s": 900.0}, "none", "Not known yet"),
+    # In less than two deadlines a single action may have been in time.
+    (0.6, {"window_s": 60.0, "uptime_s": 0.20}, "none", "Not known yet"),
+    (0.6, {"window_s": 60.0, "uptime_s": 0.21}, "bad", "Too late: at most one new action"),
+])
 def test_a_deadline_of_several_ticks_is_missed_without_two_actions(
     inaction: float, clock: dict[str, float], level: str, headline: str
 ) -> None:
@@ -174,15 +168,12 @@ def test_only_long_steps_at_a_low_rate_are_the_worlds_fault(clock: dict[str, Any
     assert found.headline.startswith("Too late")
 
 
-@pytest.mark.parametrize(
-    ("role", "level", "headline"),
-    [
-        ({"state": "failed", "last_error": "Traceback\nOSError: no track\n"}, "bad",
-         "The world stands still"),
-        ({"state": "backoff"}, "bad", "The world is started again"),
-        ({"busy": "resetting"}, "watch", "The world is resetting"),
-    ],
-)
+@pytest.mark.parametrize(("role", "level", "headline"), [
+    ({"state": "failed", "last_error": "Traceback\nOSError: no track\n"}, "bad",
+     "The world stands still"),
+    ({"state": "backoff"}, "bad", "The world is started again"),
+    ({"busy": "resetting"}, "watch", "The world is resetting"),
+])
 def test_a_world_that_stands_still_comes_first(
     role: dict[str, Any], level: str, headline: str
 ) -> None:
@@ -202,39 +193,36 @@ def test_the_verdict_on_lateness(disagreement: float | None, level: str) -> None
     assert found.detail.startswith("67 ms late; ")
 
 
-@pytest.mark.parametrize(
-    ("changes", "level", "headline"),
-    [
-        ({}, "good", "Learning: return 2.50 and rising"),
-        ({"learning__processes": 0}, "none", "Not learning"),
-        ({"learning__paused": True}, "watch", "Learning is paused"),
-        ({"learning__updates": 0}, "none", "Not learning yet"),
-        ({"learning__updates_per_s": None}, "bad", "Learning stands still"),
-        # As where a run without learners is given one.
-        ({"learning__updates_per_s": None, "learning__workers": [{"state": "starting"}]}, "watch",
-         "Not learning yet"),
-        ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
-          "learning__silent": 0}, "watch", "Not learning yet"),
-        ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
-          "learning__silent": 1}, "bad", "Learning stands still"),
-        # While such an update is computed its learner is silent, and does not stand still.
-        ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 1},
-         "watch", "Learning is slow"),
-        ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 0},
-         "watch", "Learning is slow"),
-        ({"learning__updates_per_s": 0.0, "learning__workers": [SLOW, {"state": "running"}]},
-         "watch", "Learning is slow"),
-        ({"learning__updates_per_s": 0.1, "learning__workers": [SLOW]}, "good",
-         "Learning: return 2.50 and rising"),
-        ({"learning__updates_per_s": None, "learning__workers": [SLOW | {"state": "starting"}]},
-         "watch", "Not learning yet"),
-        # Updates of a checkpoint, and none since: the replay is filled first.
-        ({"learning__updates_per_s": 0.0, "learning__loss": None}, "none", "Not learning yet"),
-        ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),
-        ({"episodes__mean_return_100": None}, "none", "Learning"),
-        ({"episodes__trend": None}, "none", "Learning: return 2.50"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "level", "headline"), [
+    ({}, "good", "Learning: return 2.50 and rising"),
+    ({"learning__processes": 0}, "none", "Not learning"),
+    ({"learning__paused": True}, "watch", "Learning is paused"),
+    ({"learning__updates": 0}, "none", "Not learning yet"),
+    ({"learning__updates_per_s": None}, "bad", "Learning stands still"),
+    # As where a run without learners is given one.
+    ({"learning__updates_per_s": None, "learning__workers": [{"state": "starting"}]}, "watch",
+     "Not learning yet"),
+    ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
+      "learning__silent": 0}, "watch", "Not learning yet"),
+    ({"learning__updates_per_s": None, "learning__workers": [{"state": "running"}],
+      "learning__silent": 1}, "bad", "Learning stands still"),
+    # While such an update is computed its learner is silent, and does not stand still.
+    ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 1},
+     "watch", "Learning is slow"),
+    ({"learning__updates_per_s": None, "learning__workers": [SLOW], "learning__silent": 0},
+     "watch", "Learning is slow"),
+    ({"learning__updates_per_s": 0.0, "learning__workers": [SLOW, {"state": "running"}]},
+     "watch", "Learning is slow"),
+    ({"learning__updates_per_s": 0.1, "learning__workers": [SLOW]}, "good",
+     "Learning: return 2.50 and rising"),
+    ({"learning__updates_per_s": None, "learning__workers": [SLOW | {"state": "starting"}]},
+     "watch", "Not learning yet"),
+    # Updates of a checkpoint, and none since: the replay is filled first.
+    ({"learning__updates_per_s": 0.0, "learning__loss": None}, "none", "Not learning yet"),
+    ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),
+    ({"episodes__mean_return_100": None}, "none", "Learning"),
+    ({"episodes__trend": None}, "none", "Learning: return 2.50"),
+])
 def test_learning(changes: dict[str, Any], level: str, headline: str) -> None:
     found = learning(stats(**changes))
     assert (found.level, found.headline) == (level, headline)
@@ -350,26 +338,22 @@ def test_without_figures_there_are_no_verdicts() -> None:
     assert found.acting.detail == "No tick in the last minute; unknown of unknown processes run"
 
 
-@pytest.mark.parametrize(
-    ("cv", "level", "word"),
-    [(0.0, "good", "even"), (0.1, "watch", "uneven"), (0.3, "bad", "very uneven"),
-     (None, "none", "")],
-)
+@pytest.mark.parametrize(("cv", "level", "word"), [
+    (0.0, "good", "even"), (0.1, "watch", "uneven"), (0.3, "bad", "very uneven"),
+    (None, "none", ""),
+])
 def test_evenness(cv: float | None, level: str, word: str) -> None:
     found = evenness(stats(actions__interaction_ms={"mean": 1.0, "cv": cv}))
     assert (found.level, found.headline) == (level, word)
 
 
-@pytest.mark.parametrize(
-    ("time", "data", "level", "headline", "detail"),
-    [
-        (0.25, 0.27, "good", "On schedule", "data and time are used evenly"),
-        (0.25, 0.3, "good", "Ahead", "5.0 % more of the data than of the time is used"),
-        (0.25, 0.1, "watch", "Behind", "15.0 % less of the data than of the time is used"),
-        (0.25, None, "none", "No horizon", "none is under way"),
-        (None, 0.25, "none", "No horizon", "none is under way"),
-    ],
-)
+@pytest.mark.parametrize(("time", "data", "level", "headline", "detail"), [
+    (0.25, 0.27, "good", "On schedule", "data and time are used evenly"),
+    (0.25, 0.3, "good", "Ahead", "5.0 % more of the data than of the time is used"),
+    (0.25, 0.1, "watch", "Behind", "15.0 % less of the data than of the time is used"),
+    (0.25, None, "none", "No horizon", "none is under way"),
+    (None, 0.25, "none", "No horizon", "none is under way"),
+])
 def test_schedule(
     time: float | None, data: float | None, level: str, headline: str, detail: str
 ) -> None:
