@@ -42,12 +42,7 @@ from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
-from rtagent.learning.checkpointing import (
-    CheckpointWriter,
-    is_requested,
-    note_version,
-    report_failure,
-)
+from rtagent.learning.checkpointing import CheckpointWriter, is_requested, report_failure
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.shared_update import SharedUpdate
@@ -175,7 +170,6 @@ class Gateway:
             UserError: the cluster is gone, or the learner has not answered for long.
         """
         clock = self._context.clock
-        note_version(self._context)
         while goes_on(self._context):
             if not self._step():
                 learning = self._context.desired.learning
@@ -255,7 +249,6 @@ class Gateway:
             info = world.weights.info()
             version = 1 if info is None else info.version + 1
             world.weights.publish(found.values, WeightsInfo(version, found.updates))
-        note_version(self._context)
         self._figures.weights_age_s = found.age_s
         return True
 

@@ -97,11 +97,9 @@ class CheckpointWriter:
         # If it gets no memory, safetensors ends the process.
         ask_for(COPIES * states.snapshot_bytes(update.state))
         with self._turns.hold():
-            published = update.weights.info()
-            if published is None or published.updates < update.progress.updates:
-                update.publish()
-            snapshot = states.take(update.state)
-        progress, version = snapshot.progress, note_version(context)
+            update.publish_if_newer()
+            snapshot, version = states.take(update.state), update.weights.header.version
+        progress = snapshot.progress
         context.beat()
         context.record.writing = 1
         arrays = states.to_arrays(
@@ -131,14 +129,6 @@ def report_failure(context: WorkerContext[LearnerRecord], asked: int, reason: st
     context.record.checkpoint_failures += 1
     context.event("checkpoint_failed", reason=reason, request=asked)
     context.world.learner.checkpoints.served = asked
-
-
-def note_version(context: WorkerContext[LearnerRecord]) -> int:
-    """Put the version of the published weights into the metrics, and return it."""
-    info = context.world.weights.info()
-    version = 0 if info is None else info.version
-    context.record.weights_version = version
-    return version
 
 
 def score(metrics: ProcessMetrics) -> checkpoints.Score | None:

@@ -21,7 +21,7 @@ from rtagent.learning.agreed_precision import AgreedPrecision
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
-from rtagent.learning.checkpointing import CheckpointWriter, note_version
+from rtagent.learning.checkpointing import CheckpointWriter
 from rtagent.learning.device import Device
 from rtagent.learning.on_policy import OnPolicyBatches
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
@@ -171,7 +171,6 @@ class Learner:
                 states.put(first, state)
         self._count(state.progress)
         self._seed_noise()
-        note_version(context)
 
     def _new_prefetcher(self) -> Prefetcher | OnPolicyBatches:
         rng = np.random.default_rng(self._seeds())
@@ -352,7 +351,6 @@ class Learner:
         record.applied_ns = int(context.clock.now() * NANO)
         self._count(after)
         self._precision.note_scale(loss_scale_of(after))
-        note_version(context)
         metrics = context.world.metrics.environment
         started_ns = int(context.clock.now() * NANO)
         self._keeper.advance(started_ns, gradient.samples, after.updates, metrics, context.desired)

@@ -335,17 +335,12 @@ class SharedUpdate:
     def publish(self) -> None:
         """Store all updates, and publish the current weights for inference."""
         self.store()
-        info = self.weights.info()
-        version = 1 if info is None else info.version + 1
-        self.weights.publish_by(
-            partial(self._optimizer.write, self._acting),
-            WeightsInfo(version, self.progress.updates),
-        )
+        info = WeightsInfo(self.weights.header.version + 1, self.progress.updates)
+        self.weights.publish_by(partial(self._optimizer.write, self._acting), info)
 
     def publish_if_newer(self) -> None:
-        """Publish the current weights, unless they are published."""
-        info = self.weights.info()
-        if info is None or info.updates != self.progress.updates:
+        """Publish the current weights, unless they or newer ones are published."""
+        if self.weights.header.updates < self.progress.updates:
             self.publish()
 
     def _acting_is_due(self, progress: Progress) -> bool:

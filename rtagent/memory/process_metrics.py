@@ -225,7 +225,6 @@ class LearnerRecord(WorkerRecord, behind=EntryList.size(_MARK, MARKS)):
     applied: int
     dropped: int
     samples_consumed: int
-    weights_version: int
     loss: float
     update_ns: int
     staleness_sum: int

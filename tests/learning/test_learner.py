@@ -33,7 +33,7 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(start: Start, tmp_path: Pat
     run.learn(23)
     assert run.ready_after == (1, 100.0)
     assert run.world.weights.info() == WeightsInfo(version=6, updates=23)
-    assert (run.record.samples_consumed, run.record.weights_version) == (23 * 4, 6)
+    assert run.record.samples_consumed == 23 * 4
     assert 0.0 < run.record.loss < 10.0
     written = checkpoints.load(run.newest)
     assert written.counters == checkpoints.Counters(23, 92, 6)
