@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.learning.local_update import UpdateResult
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.array_buffer import Floats
+from rtagent.policy.actor_critic import acting_part
+from rtagent.policy.networks import flattened
 
 SIDES = ("naive", "ours")
 
@@ -40,8 +42,8 @@ class NaiveUpdate:
             self.network.parameters(), lr=learning.learning_rate, foreach=foreach, fused=foreach
         )
 
-    def step(self, batch: Batch) -> UpdateResult:
-        """One gradient step."""
+    def step(self, batch: Batch) -> float:
+        """One gradient step; returns the loss."""
         batch = as_floats(batch)
         with torch.no_grad():
             best = self.target(batch.next_observations).max(dim=1).values
@@ -51,26 +53,28 @@ class NaiveUpdate:
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         limit = self._learning.gradient_clip or float("inf")
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=self._foreach)
+        nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=self._foreach)
         self._optimizer.step()
         self.updates += 1
         if self.updates % self._learning.target_period == 0:
             self.target.load_state_dict(self.network.state_dict())
-        return UpdateResult(float(loss.detach()), float(norm), True, (targets - values).detach())
+        return float(loss.detach())
+
+    def weights(self) -> Floats:
+        """The newest weights, flat."""
+        return flattened(self.network)
 
 
 class DaemonUpdate:
     """An update as a learner of the daemon does it: read, compute, apply to the shared state.
 
     Args:
-        network: as `ValueLearning` takes it.
+        network: as `build_learned` builds it.
         learning: algorithm, step size, clipping, how the target network follows.
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         self._shared = SharedUpdate.private(network, learning)
-        self.network = self._shared.algorithm.network
-        self._shared.refresh()
 
     def choose_precision(self, batch_of: Callable[[int], Batch], count: int) -> str:
         """As a learner does, compute in the precision that is the fastest here; its name."""
@@ -81,18 +85,16 @@ class DaemonUpdate:
     @property
     def updates(self) -> int:
         """Updates applied so far."""
-        return self._shared.state.progress.updates
+        return self._shared.progress.updates
 
-    def step(self, batch: Batch) -> UpdateResult:
-        """One update; afterwards the network holds the new weights."""
-        gradient = self._shared.compute(batch, self.updates)
-        if gradient.finite:
-            self._shared.apply(gradient)
-            self._shared.refresh()
-        elif gradient.overflowed:
-            self._shared.lower_scale(gradient)
-            self._shared.refresh()
-        return UpdateResult(gradient.loss, gradient.norm, gradient.finite, gradient.errors)
+    def step(self, batch: Batch) -> float:
+        """One update; returns the loss."""
+        return self._shared.step(batch).loss
+
+    def weights(self) -> Floats:
+        """The newest weights of what acts, flat."""
+        self._shared.refresh()
+        return flattened(acting_part(self._shared.algorithm.network))
 
 
 def as_floats(batch: Batch) -> Batch:

@@ -17,33 +17,36 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.learning.local_update import LocalUpdate, UpdateResult
+from benchmarks.learning.dqn_sides import DaemonUpdate
 from rtagent.config import Config, LearningConfig
 from rtagent.env.adapter import Step, open_environment
 from rtagent.evaluation.probe import world_of
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.policy import exploration, networks
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import explorer_for
-from rtagent.policy.actor_critic import acting_part, build_learned
+from rtagent.policy.actor_critic import build_learned
 from rtagent.staggering.arbiter import Source
 
 
 class Update(Protocol):
-    """Updates a network from batches, as `LocalUpdate` does."""
-
-    network: nn.Module
+    """Learns from batches."""
 
     @property
     def updates(self) -> int:
         """Updates applied so far."""
         ...
 
-    def step(self, batch: Batch) -> UpdateResult:
-        """One gradient step."""
+    def step(self, batch: Batch) -> float:
+        """One gradient step; returns the loss."""
+        ...
+
+    def weights(self) -> Floats:
+        """The newest weights of what acts, flat."""
         ...
 
 
@@ -67,7 +70,7 @@ class Offline:
     config: Config
     delay: int
     updates_per_tick: float
-    learner: Callable[[nn.Module, LearningConfig], Update] = LocalUpdate
+    learner: Callable[[nn.Module, LearningConfig], Update] = DaemonUpdate
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
@@ -85,7 +88,6 @@ class Offline:
         self.update = self.learner(network, config.learning)
         self.acting = ActingPolicy.of(config, shapes)
         self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy, head)
-        self.published = acting_part(self.update.network)
         self.replay = Replay(self.frames, self.ledger, config.learning)
         self.rng = np.random.default_rng(config.run.seed)
         self.observation = np.empty(
@@ -163,4 +165,4 @@ class Offline:
                 self._take_over_weights()
 
     def _take_over_weights(self) -> None:
-        self.acting.load(networks.flattened(self.published))
+        self.acting.load(self.update.weights())

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
@@ -22,6 +21,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy import networks
+from tests.learning.local_update import LocalUpdate
 
 B = 8
 

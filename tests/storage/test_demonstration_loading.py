@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning.local_update import LocalUpdate
 from rtagent import UserError
 from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.config_sources import parse_config
@@ -30,6 +29,7 @@ from rtagent.storage.demonstration_file import (
 from rtagent.storage.demonstration_loading import delay_ticks, find_demonstrations, load
 from tests import stored_replay
 from tests.conftest import Runtimes, events, make_blueprint
+from tests.learning.local_update import LocalUpdate
 from tests.live.test_learners import learns, updates
 from tests.recorded import ENVIRONMENT, demonstration
 from tests.refused import one_line

@@ -10,7 +10,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import PolicyConfig
 from rtagent.learning.algorithms.actor_critic import critics_loss
 from rtagent.learning.algorithms.algorithm import bootstrapped

@@ -14,11 +14,11 @@ from stable_baselines3.common.logger import Logger
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.learning.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms.dqn import dqn_targets
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import build_learned
+from tests.learning.local_update import LocalUpdate
 
 STEPS, BATCH = 8, 32
 COMMON: dict[str, Any] = {

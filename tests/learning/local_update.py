@@ -1,4 +1,4 @@
-"""Learning alone in one process, without shared memory: torch's own Adam, for comparison."""
+"""Learning alone in one process, without shared memory: torch's own Adam, to compare with."""
 
 from __future__ import annotations
 
