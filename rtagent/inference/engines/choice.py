@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rtagent.inference.engines.agreement import agreement, are_numbers
-from rtagent.inference.engines.interface import Answer, Engine, Observations, Template, Unsupported
+from rtagent.inference.engines.interface import Answer, Convert, Engine, Observations, Unsupported
 from rtagent.inference.engines.registry import Candidate
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
@@ -68,7 +68,7 @@ class Choice:
         self._threshold, self._torch = threshold, torch
         self._event, self._go_on, self._cpu_s = event, go_on, cpu_s
         self._draws = draws
-        self._templates: dict[str, Template] = {}
+        self._translated: dict[str, Convert] = {}
         self._seconds: dict[Candidate, float] = {}
         self.refused: list[Converted] = []
 
@@ -161,11 +161,9 @@ class Choice:
         self, candidate: Candidate, values: Floats, observations: Observations
     ) -> tuple[Bytes, Answer]:
         engine = self._engines[candidate.engine]
-        template = self._templates.get(candidate.engine)
-        if template is None:
-            template = engine.template(self._network)
-            self._templates[candidate.engine] = template
-        model = template.convert(values, candidate.precision, observations)
+        if candidate.engine not in self._translated:
+            self._translated[candidate.engine] = engine.translate(self._network)
+        model = self._translated[candidate.engine](values, candidate.precision, observations)
         answer = engine.open(model, candidate.precision)
         answer(observations[0])
         return model, answer
@@ -173,7 +171,7 @@ class Choice:
     def _drop(self, candidate: Candidate, reason: str) -> None:
         """Leave a candidate out; with it, all of an engine that could not translate the network."""
         engine = candidate.engine
-        if engine in self._templates:
+        if engine in self._translated:
             self._left.remove(candidate)
             self._event(
                 "engine_unusable", engine=engine, precision=candidate.precision, reason=reason

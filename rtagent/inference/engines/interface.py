@@ -15,27 +15,17 @@ from rtagent.memory.engine_models import Bytes, Precision
 Observations = Sequence[npt.NDArray[Any]]
 Answer = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
 """Answers one observation (stack, ...) with (actions,) float32."""
+Convert = Callable[[Floats, Precision, Observations], Bytes]
+"""Makes a model that any process of this machine can open.
+
+It is given weights, (parameters,) float32, as the learners publish them; one of the engine's
+precisions; and recent observations, to find the ranges of activations. Raises `Unsupported` if the
+engine cannot compute a part of the network.
+"""
 
 
 class Unsupported(Exception):
     """The engine cannot run a network; the text says in one line what it lacks."""
-
-
-class Template(Protocol):
-    """A network without its weights."""
-
-    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
-        """A model that any process of this machine can open.
-
-        Args:
-            values: (parameters,) float32, as the learners publish them.
-            precision: one of the engine's.
-            observations: recent ones, (stack, ...) each, to find the ranges of activations.
-
-        Raises:
-            Unsupported: the engine cannot compute a part of the network.
-        """
-        ...
 
 
 class Engine(Protocol):
@@ -45,7 +35,7 @@ class Engine(Protocol):
         """The precisions in which it can compute on this machine."""
         ...
 
-    def template(self, network: Traceable) -> Template:
+    def translate(self, network: Traceable) -> Convert:
         """Translate a network once, before there are weights for it.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from rtagent.errors import typed_line
-from rtagent.inference.engines.interface import Answer, Observations, Unsupported
+from rtagent.inference.engines.interface import Answer, Convert, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
@@ -34,7 +35,7 @@ class OnnxRuntime:
         """float32 only."""
         return ("float32",)
 
-    def template(self, network: Traceable) -> OnnxTemplate:
+    def translate(self, network: Traceable) -> Convert:
         """Translate a network, see `Engine`."""
         import onnx
 
@@ -55,7 +56,7 @@ class OnnxRuntime:
             raise Unsupported(typed_line(error)) from error
         if [each.name for each in model.graph.input] != [OBSERVATION, *names]:
             raise Unsupported("some weights have no part in the answer")
-        return OnnxTemplate(model, network)
+        return partial(_filled, model, network)
 
     def open(self, model: Bytes, precision: Precision) -> Answer:
         """Make a model ready, see `Engine`."""
@@ -73,30 +74,22 @@ class OnnxRuntime:
         return answer
 
 
-class OnnxTemplate:
-    """A network whose weights are inputs.
+def _filled(
+    template: Any, network: Traceable, values: Floats, precision: Precision,
+    observations: Observations,
+) -> Bytes:
+    """A model with the weights as constants in place of inputs, see `Convert`."""
+    import onnx
 
-    Args:
-        model: from observation and weights to the answer.
-        network: the network that it was made from.
-    """
-
-    def __init__(self, model: Any, network: Traceable) -> None:
-        self._model, self._network = model, network
-
-    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
-        """A model with the weights as constants in place of inputs, see `Template`."""
-        import onnx
-
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
-        names = [each.name for each in model.graph.input][1:]
-        del model.graph.input[1:]
-        model.graph.initializer.extend(
-            onnx.numpy_helper.from_array(tensor, name)
-            for name, tensor in zip(names, self._network.split(values), strict=True)
-        )
-        return np.frombuffer(model.SerializeToString(), np.uint8)
+    model = onnx.ModelProto()
+    model.CopyFrom(template)
+    names = [each.name for each in model.graph.input][1:]
+    del model.graph.input[1:]
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(tensor, name)
+        for name, tensor in zip(names, network.split(values), strict=True)
+    )
+    return np.frombuffer(model.SerializeToString(), np.uint8)
 
 
 @contextmanager

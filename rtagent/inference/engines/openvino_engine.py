@@ -10,6 +10,7 @@ Everything else is computed in bfloat16 where the processor has it; answers are 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtagent.inference.engines.interface import Answer, Observations, Unsupported
+from rtagent.inference.engines.interface import Answer, Convert, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
@@ -44,11 +45,7 @@ class OpenVino:
         """int8 and float32 always; bfloat16 if the processor has instructions for it."""
         return ("int8", "bfloat16", "float32") if self._bfloat16 else ("int8", "float32")
 
-    def compile(self, model: Any, precision: Precision) -> Any:
-        """Compile a model whose int8 layers are marked."""
-        return self._core.compile_model(model, DEVICE, self._settings(precision))
-
-    def template(self, network: Traceable) -> OpenVinoTemplate:
+    def translate(self, network: Traceable) -> Convert:
         """Translate a network, see `Engine`."""
         import openvino
 
@@ -68,7 +65,7 @@ class OpenVino:
             raise Unsupported(_reason(error)) from error
         if len(model.inputs) != len(example):
             raise Unsupported("some weights have no part in the answer")
-        return OpenVinoTemplate(self, model, network)
+        return partial(self._converted, model, network)
 
     def open(self, model: Bytes, precision: Precision) -> Answer:
         """Make a model ready, see `Engine`."""
@@ -100,22 +97,12 @@ class OpenVino:
             "ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "bf16" if low else "f32",
         }
 
-
-class OpenVinoTemplate:
-    """A network whose weights are inputs.
-
-    Args:
-        engine: compiles the model.
-        model: from observation and weights to the answer.
-        network: the network that it was made from.
-    """
-
-    def __init__(self, engine: OpenVino, model: Any, network: Traceable) -> None:
-        self._engine, self._model, self._network = engine, model, network
-
-    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
-        """A compiled model, see `Template`."""
-        model = self._filled(values)
+    def _converted(
+        self, template: Any, network: Traceable, values: Floats, precision: Precision,
+        observations: Observations,
+    ) -> Bytes:
+        """A compiled model, see `Convert`."""
+        model = _filled(template, network, values)
         if precision == "int8":
             for layer in inner_layers(model):
                 if is_vector_product(layer):
@@ -125,22 +112,8 @@ class OpenVinoTemplate:
             share = HALF if sums_can_overflow() else 1.0
             for layer, least, most in zip(layers, low, high, strict=True):
                 quantize(layer, least, most, share)
-        compiled = self._engine.compile(model, precision)
+        compiled = self._compile(model, precision)
         return np.frombuffer(compiled.export_model().getvalue(), np.uint8).copy()
-
-    def _filled(self, values: Floats) -> Any:
-        """The model with the weights as constants in place of inputs."""
-        from openvino import opset13
-
-        model = self._model.clone()
-        inputs = model.get_parameters()[1:]
-        for parameter, tensor in zip(inputs, self._network.split(values), strict=True):
-            constant = opset13.constant(tensor)
-            for target in parameter.output(0).get_target_inputs():
-                target.replace_source_output(constant.output(0))
-            model.remove_parameter(parameter)
-        model.validate_nodes_and_infer_types()
-        return model
 
     def _ranges(
         self, model: Any, layers: list[Any], observations: Observations
@@ -150,7 +123,7 @@ class OpenVinoTemplate:
 
         inputs = [layer.input_value(0) for layer in layers]
         probe = openvino.Model(inputs, model.get_parameters(), "ranges")
-        request = self._engine.compile(probe, "float32")
+        request = self._compile(probe, "float32")
         low, high = [0.0] * len(layers), [0.0] * len(layers)
         for observation in observations:
             entered = request([observation[None]])
@@ -158,6 +131,25 @@ class OpenVinoTemplate:
                 low[index] = min(low[index], float(entered[index].min()))
                 high[index] = max(high[index], float(entered[index].max()))
         return low, high
+
+    def _compile(self, model: Any, precision: Precision) -> Any:
+        """Compile a model whose int8 layers are marked."""
+        return self._core.compile_model(model, DEVICE, self._settings(precision))
+
+
+def _filled(template: Any, network: Traceable, values: Floats) -> Any:
+    """A model with the weights as constants in place of inputs."""
+    from openvino import opset13
+
+    model = template.clone()
+    inputs = model.get_parameters()[1:]
+    for parameter, tensor in zip(inputs, network.split(values), strict=True):
+        constant = opset13.constant(tensor)
+        for target in parameter.output(0).get_target_inputs():
+            target.replace_source_output(constant.output(0))
+        model.remove_parameter(parameter)
+    model.validate_nodes_and_infer_types()
+    return model
 
 
 def inner_layers(model: Any) -> list[Any]:

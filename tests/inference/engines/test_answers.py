@@ -50,16 +50,16 @@ def test_as_torch_answers(engine: Engine, name: str) -> None:
     space, actions, head = NETWORKS[name]
     network: Any = "mlp" if name == "actor" else name
     policy = ActingPolicy(PolicyConfig(network=network, precision="float32"), space, actions, head)
-    template = engine.template(traceable(policy, space, head))
+    convert = engine.translate(traceable(policy, space, head))
     seen, sizes = observations(space, 20), []
-    # The second weights go into the same template.
+    # The second weights go into the same translation.
     lowest = engine.precisions()[0]
     for factor, precision in ((1.0, "float32"), (-0.5, lowest)):
         weights = (factor * flattened(policy.module)).astype(np.float32)
         policy.load(weights)
         expected = np.array([policy.values(each) for each in seen])
         assert expected.std(axis=0).max() > 0.0
-        model = template.convert(weights, precision, seen)  # type: ignore[arg-type]
+        model = convert(weights, precision, seen)  # type: ignore[arg-type]
         answer = engine.open(model, precision)  # type: ignore[arg-type]
         found = np.array([answer(each) for each in seen])
         assert found.shape == expected.shape
@@ -85,9 +85,9 @@ def test_a_picture_may_be_brighter_than_any_that_int8_was_prepared_with() -> Non
     torch.manual_seed(0)
     module = Small()
     engine, seen = make("openvino"), observations(PICTURES, 4)
-    template = engine.template(Traceable(module, seen[0], None))
+    convert = engine.translate(Traceable(module, seen[0], None))
     dark = [each // 25 for each in seen]
-    answer = engine.open(template.convert(flattened(module), "int8", dark), "int8")
+    answer = engine.open(convert(flattened(module), "int8", dark), "int8")
     with torch.no_grad():
         expected = module(torch.from_numpy(np.stack(seen))).numpy()
     found = [answer(each) for each in seen]
@@ -105,7 +105,7 @@ def test_it_says_which_operator_it_has_not(engine: Engine, caplog: Any, capfd: A
 
     network = Traceable(Odd(), np.zeros((1, 6), np.float32), None)
     with pytest.raises(Unsupported, match="aten::special_bessel_j0"):
-        engine.template(network)
+        engine.translate(network)
     assert capfd.readouterr() == ("", "")
     logging.getLogger("rtagent").warning("what follows is still heard")
     assert caplog.messages == ["what follows is still heard"]

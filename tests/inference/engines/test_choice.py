@@ -28,13 +28,13 @@ class Fake:
     def __init__(self, bench: Bench, name: str) -> None:
         self._bench, self._name = bench, name
 
-    def template(self, network: Any) -> Fake:
+    def translate(self, network: Any) -> Callable[..., np.ndarray]:
         self._bench.translated.append(self._name)
         if self._name in self._bench.unsupported:
             raise Unsupported("aten::nonzero")
-        return self
+        return self._convert
 
-    def convert(self, values: Any, precision: str, observations: Any) -> np.ndarray:
+    def _convert(self, values: Any, precision: str, observations: Any) -> np.ndarray:
         self._bench.converted.append((self._name, precision))
         if {self._name, Candidate(self._name, precision)} & self._bench.broken:
             raise RuntimeError("first\nlast")
