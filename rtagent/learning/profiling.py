@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -159,7 +159,10 @@ def take_profile(
         UserError: the step cannot be placed, or there is not enough memory.
     """
     clock = clock or MonotonicClock()
-    _check_memory(blueprint)
+    check_memory({
+        "learner": LearnerState.size(blueprint.learned_parameters),
+        "weights": WeightBuffers.size(blueprint.parameters),
+    })
     cores, precisions = usable_cores(), precisions_of(config.learning)
     batch = random_batch(blueprint, batch_size, config.run.seed)
     handover_us = _handover_us(clock) if cores > 1 else 0.0
@@ -188,14 +191,6 @@ def take_profile(
         steps=min(len(times.steps) for times in whole.values()), handover_us=handover_us,
         cast_us_per_mb=_cast_us_per_mb(clock),
     )
-
-
-def _check_memory(blueprint: Blueprint) -> None:
-    """Make sure that there is room for an update's private state."""
-    check_memory({
-        "learner": LearnerState.size(blueprint.learned_parameters),
-        "weights": WeightBuffers.size(blueprint.parameters),
-    })
 
 
 def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
@@ -257,7 +252,7 @@ def _measure(
 ) -> _Times:
     times = _Times(recorder.precisions)
     start = clock.now()
-    with _busy_core(update, batch, beside):
+    with _busy_core(update, batch) if beside else nullcontext():
         while True:
             recorder.begin()
             update.refresh()
@@ -277,11 +272,8 @@ def _measure(
 
 
 @contextmanager
-def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[None]:
+def _busy_core(update: SharedUpdate, batch: Batch) -> Iterator[None]:
     """Let another thread run the target network again and again while the block lasts."""
-    if not wanted:
-        yield
-        return
     network, stop = copy.deepcopy(update.algorithm.target), threading.Event()
     for layer in network.modules():
         layer.__dict__.pop("forward", None)
