@@ -74,11 +74,6 @@ class Computed:
     gradient: Gradient
     taken_s: float
 
-    @property
-    def size(self) -> int:
-        """Transitions."""
-        return self.gradient.samples
-
 
 class Learner:
     """The loop of one learner."""
@@ -274,7 +269,8 @@ class Learner:
         self._memory.require(size)
         self._precision.agree(size)
         self._place(size)
-        batch = self._take(size)
+        beta = importance_exponent(self._learning, self._record.updates)
+        batch = self._prefetcher.take(size, IDLE_S, beta)
         progress = None if batch is None else self._update.read()
         if batch is None or progress is None:
             return None
@@ -320,10 +316,6 @@ class Learner:
         if learning.paused or self._context.index not in desired.learner_ring:
             return False
         return due and self._replay.ticks >= learning.learning_starts
-
-    def _take(self, size: int) -> Batch | None:
-        beta = importance_exponent(self._learning, self._record.updates)
-        return self._prefetcher.take(size, IDLE_S, beta)
 
     def _finish(self, gradient: Gradient) -> None:
         """Apply a gradient in its turn, unless it is too stale or not finite."""

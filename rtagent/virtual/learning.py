@@ -48,7 +48,7 @@ class VirtualLearners:
         computed = self._learners[0].compute() if self._learners else None
         if computed is None:
             return 0.0
-        seconds = self._update_s(computed.size)
+        seconds = self._update_s(computed.gradient.samples)
         self._at(seconds, partial(self._learners[0].apply, computed))
         return seconds
 
@@ -61,7 +61,8 @@ class VirtualLearners:
         if computed is None:
             self._at(IDLE_S, partial(self._look_again, index))
         else:
-            self._at(self._update_s(computed.size), partial(self._finish, index, computed))
+            seconds = self._update_s(computed.gradient.samples)
+            self._at(seconds, partial(self._finish, index, computed))
 
     def _finish(self, index: int, computed: Computed) -> None:
         """Apply a gradient in its turn, and those that have waited for it."""
