@@ -6,6 +6,7 @@ Their draws are those of `exploration.py`, which every process computes alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from rtagent.policy.heads import (
     OutputHead,
     PolicyHead,
 )
+
+_NORMAL = NormalDist()
 
 
 class Explorer(ABC):
@@ -106,7 +109,7 @@ class ContinuousExplorer(Explorer):
         noise = exploration.smooth_noise(self._seed, tick, self._hold_ticks, len(self._low))
         self._random = None
         if rate >= 1.0:
-            shares = np.array([exploration.quantile(each) for each in noise], np.float32)
+            shares = np.array([_NORMAL.cdf(each) for each in noise], np.float32)
             self._random = self._within(self._low + shares * (self._high - self._low))
         return np.array(noise, np.float32)
 

@@ -74,11 +74,6 @@ def uniform(seed: int, tick: int) -> float:
     return (_mixed(seed, tick) >> (64 - _MANTISSA)) / (1 << _MANTISSA)
 
 
-def quantile(value: float) -> float:
-    """The share of a standard normal distribution that lies below a value."""
-    return _NORMAL.cdf(value)
-
-
 def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list[float]:
     """Standard normal noise that moves smoothly from draw to draw.
 
