@@ -150,7 +150,7 @@ def build(
     Raises:
         UserError: the network does not fit the spaces or the head, or the factory fails.
     """
-    shape, actions = observation_shape(observation_space), _outputs(action_space, head)
+    shape, actions = observation_shape(observation_space), outputs_of(action_space)
     name = resolved_name(policy, observation_space)
     if name == "factory":
         path = str(policy.factory)
@@ -253,16 +253,16 @@ def chunk_length(
     """Number of consecutive ticks that a network's answer is for; None if answers are no chunks."""
     if resolved_name(policy, observation_space) != "factory":
         return None
-    shape = head.output_shape(_outputs(action_space, head))
+    shape = head.output_shape(outputs_of(action_space))
     return check_output(module, str(policy.factory), zeros(observation_space, 2), shape)
 
 
-def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
-    """The number of actions, or of the components of a continuous one."""
-    if isinstance(head, ActionHead):
-        return len(head.low)
-    assert isinstance(action_space, spaces.Discrete)
-    return int(action_space.n)
+def outputs_of(action_space: spaces.Space[Any]) -> int:
+    """The number of discrete actions, or of the components of a continuous one."""
+    if isinstance(action_space, spaces.Discrete):
+        return int(action_space.n)
+    assert isinstance(action_space, spaces.Box)
+    return action_space.shape[0]
 
 
 def _line(space: spaces.Space[Any]) -> str:

@@ -15,6 +15,7 @@ from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
 from rtagent.policy.factory import imported, line_of
+from rtagent.policy.networks import outputs_of
 
 EXPORTED = "rtagent.policy.exported:load"
 
@@ -54,7 +55,7 @@ class PretrainedPolicy:
     ) -> None:
         assert policy.pretrained is not None
         self._name = f"policy.pretrained = {policy.pretrained!r}"
-        self._outputs = _outputs(action_space)
+        self._outputs = outputs_of(action_space)
         load = imported(policy.factory or EXPORTED)
         told = {} if policy.task is None else {"task": policy.task}
         try:
@@ -98,11 +99,3 @@ class PretrainedPolicy:
                 f"{self._name} answers an observation with {answer.shape}, not with "
                 f"({self._outputs},) or (ticks, {self._outputs})"
             )
-
-
-def _outputs(action_space: spaces.Space[Any]) -> int:
-    """The number of discrete actions, or of the components of a continuous one."""
-    if isinstance(action_space, spaces.Discrete):
-        return int(action_space.n)
-    assert isinstance(action_space, spaces.Box)
-    return action_space.shape[0]
