@@ -108,7 +108,7 @@ def work(handles: WorldHandles, entry: str, folder: str) -> None:
     resolve_name(entry)(context)
 
 
-class Daemon:
+class Daemon(Side):
     """The learner of a daemon, or its gateway, on a filled replay."""
 
     def __init__(self, name: str, config: Config) -> None:
@@ -128,7 +128,6 @@ class Daemon:
         until(self._is_ready, f"{name} is ready")
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
-        """As `Side` says."""
         self._pause(paused=False, batch_size=batch_size)
         self._let_pass(settle_s)
         first, began = self._next_update()
@@ -143,7 +142,6 @@ class Daemon:
         return Block((last - first) / (now - began), float(np.mean(updates)))
 
     def close(self) -> None:
-        """As `Side` says."""
         self._desired = replace(self._desired, stop=True)
         self._world.control.write(self._desired)
         self.process.join(STOP_S)
@@ -184,7 +182,7 @@ class Daemon:
 # ---- the update alone
 
 
-class Alone:
+class Alone(Side):
     """The learner's update, on one batch again and again, in this process."""
 
     def __init__(self, config: Config) -> None:
@@ -193,7 +191,6 @@ class Alone:
         self._trainer = begun(config, self._blueprint)
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
-        """As `Side` says."""
         batch = empty_batch(self._blueprint, batch_size)
         self._learn(batch, settle_s)
         count, took = self._learn(batch, seconds)
@@ -207,13 +204,13 @@ class Alone:
         return count, time.monotonic() - began
 
     def close(self) -> None:
-        """As `Side` says."""
+        """There is no process to end."""
 
 
 # ---- a plain replay actor
 
 
-class Plain:
+class Plain(Side):
     """A plain replay actor and a learner that asks it.
 
     Args:
@@ -234,14 +231,12 @@ class Plain:
         )
 
     def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
-        """As `Side` says."""
         self._ray.get(self._learner.run.remote(batch_size, settle_s))
         run = self._learner.run.remote(batch_size, seconds)
         batches, took, update_s = self._ray.get(run)
         return Block(batches / took, update_s)
 
     def close(self) -> None:
-        """As `Side` says."""
         self._ray.kill(self._learner)
         self._ray.kill(self._replay)
 

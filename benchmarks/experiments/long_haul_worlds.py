@@ -44,7 +44,7 @@ class World(Protocol):
         """One tick: the frame, the reward, whether the episode is over, whether it is cut."""
 
 
-class InTurn:
+class InTurn(World):
     """One of several games that take turns in one emulator: a process can hold only one.
 
     Args:
@@ -56,13 +56,11 @@ class InTurn:
         self._saved: Any = None
 
     def reset(self) -> npt.NDArray[Any]:
-        """See `World`."""
         frame = self._adapter.reset()
         self._saved = self._adapter.save()
         return frame
 
     def step(self, action: int) -> Step:
-        """See `World`."""
         self._adapter.restore(self._saved)
         step = self._adapter.step(action)
         self._saved = self._adapter.save()

@@ -109,5 +109,4 @@ class CompiledGather(Gather):
         self._address = ctypes.addressof(self._job)
 
     def run(self) -> bool:
-        """Do what `Gather.run` does."""
         return self._function(self._address) == 0

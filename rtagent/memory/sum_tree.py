@@ -180,7 +180,6 @@ class CompiledSumTree(SumTree):
         self._make_room(64)
 
     def draw(self, places: Doubles) -> tuple[Ints, Doubles] | None:
-        """Do what `SumTree.draw` does."""
         count = self._take(len(places))
         self._numbers[:count] = places
         if not self._run_draw(self._address):
@@ -188,7 +187,6 @@ class CompiledSumTree(SumTree):
         return self._owners[:count].copy(), self._numbers[:count].copy()
 
     def change(self, owners: Ints, values: Doubles) -> float:
-        """Do what `SumTree.change` does."""
         count = self._take(len(owners))
         self._owners[:count] = owners
         self._numbers[:count] = values

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from rtagent.errors import typed_line
-from rtagent.inference.engines.interface import Answer, Convert, Observations, Unsupported
+from rtagent.inference.engines.interface import Answer, Convert, Engine, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
@@ -23,8 +23,8 @@ OBSERVATION = "observation"
 ERRORS_ONLY = 3
 
 
-class OnnxRuntime:
-    """ONNX Runtime, see `Engine`."""
+class OnnxRuntime(Engine):
+    """ONNX Runtime."""
 
     def __init__(self) -> None:
         import onnxruntime
@@ -36,7 +36,6 @@ class OnnxRuntime:
         return ("float32",)
 
     def translate(self, network: Traceable) -> Convert:
-        """Translate a network, see `Engine`."""
         import onnx
 
         weights = network.weights()
@@ -59,7 +58,6 @@ class OnnxRuntime:
         return partial(_filled, model, network)
 
     def open(self, model: Bytes, precision: Precision) -> Answer:
-        """Make a model ready, see `Engine`."""
         options = self._onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = ERRORS_ONLY

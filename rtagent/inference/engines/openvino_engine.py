@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtagent.inference.engines.interface import Answer, Convert, Observations, Unsupported
+from rtagent.inference.engines.interface import Answer, Convert, Engine, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable, translating
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision
@@ -32,8 +32,8 @@ CALIBRATION_FRAMES = 16
 LAYERS = ("Convolution", "MatMul")
 
 
-class OpenVino:
-    """OpenVINO, see `Engine`."""
+class OpenVino(Engine):
+    """OpenVINO."""
 
     def __init__(self) -> None:
         import openvino
@@ -46,7 +46,6 @@ class OpenVino:
         return ("int8", "bfloat16", "float32") if self._bfloat16 else ("int8", "float32")
 
     def translate(self, network: Traceable) -> Convert:
-        """Translate a network, see `Engine`."""
         import openvino
 
         weights = network.weights()
@@ -68,7 +67,6 @@ class OpenVino:
         return partial(self._converted, model, network)
 
     def open(self, model: Bytes, precision: Precision) -> Answer:
-        """Make a model ready, see `Engine`."""
         import openvino
 
         blob = openvino.Tensor(model, shared_memory=True)
