@@ -104,7 +104,7 @@ class HorizonKeeper:
     def advance(
         self, now_ns: int, samples: int, updates: int, environment: EnvironmentRecord,
         desired: DesiredState,
-    ) -> str | None:
+    ) -> None:
         """Count the time that has passed, and the applied update if there was one.
 
         Args:
@@ -113,15 +113,12 @@ class HorizonKeeper:
             updates: applied over the whole run.
             environment: the environment's record in the metrics.
             desired: in force.
-
-        Returns:
-            The outcome of a horizon that ended now: met, missed or early-exit; None if none ended.
         """
         if samples:
             self._collected += samples
             recent = now_ns - self._advanced_ns < PERIOD_NS
             if recent and not self._may_be_over(now_ns):
-                return None
+                return
             samples, self._collected, self._advanced_ns = self._collected, 0, now_ns
         horizon = self._begin_change()
         passed_ns = max(0, now_ns - horizon.seen_ns)
@@ -131,20 +128,18 @@ class HorizonKeeper:
         if not horizon.running and samples:
             horizon.running, passed_ns = 1, 0
             horizon.episode = environment.episodes.count
-        outcome = None
         if horizon.running:
             # Learners that have died cost time like any other delay.
             idle = not samples and (desired.learning.paused or not desired.learning.processes)
             _count(horizon, 0 if idle else passed_ns, samples)
         if horizon.running and horizon.mode:
             self._judge_episodes(horizon, environment)
-            outcome = self._end(horizon)
+            self._end(horizon)
             self._compare(horizon)
         if samples:
             self._steer(horizon, desired)
         self._limit(horizon, desired)
         self._write(horizon)
-        return outcome
 
     # ---- the parts of `advance`
 
@@ -203,13 +198,13 @@ class HorizonKeeper:
         horizon.episode, horizon.episode_ns, horizon.episode_samples = count, 0, 0
         horizon.due = 1
 
-    def _end(self, horizon: Horizon) -> str | None:
+    def _end(self, horizon: Horizon) -> None:
         """If the horizon is over, record its outcome and begin the next one."""
         late = horizon.elapsed_ns > horizon.deadline_s * NANO
         used = horizon.consumed >= horizon.data_budget
         early = horizon.good_episodes >= self._r3.target_episodes
         if not (late or used or early):
-            return None
+            return
         outcome = "missed" if late else "met" if used else "early-exit"
         horizon.missed += late
         horizon.met += not late
@@ -218,7 +213,6 @@ class HorizonKeeper:
         self._record_decision(horizon, outcome, horizon.batch_size)
         horizon.number += 1
         _begin(horizon)
-        return outcome
 
     def _compare(self, horizon: Horizon) -> None:
         """Set the two ratios of Eq. 1."""

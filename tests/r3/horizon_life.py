@@ -7,7 +7,7 @@ from typing import Any
 from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
-from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
+from rtagent.memory.horizon import KINDS, OUTCOMES, Decision, Horizon, HorizonRecord
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.memory.records import Layout
 from rtagent.memory.ring import EntryList
@@ -78,9 +78,11 @@ class Life:
         return self._advance(0)
 
     def _advance(self, samples: int) -> str | None:
-        return self.keeper.advance(
-            self.now_ns, samples, self.updates, self.environment, self.desired
-        )
+        """How the horizon ended, if it did."""
+        before = self.record.count
+        self.keeper.advance(self.now_ns, samples, self.updates, self.environment, self.desired)
+        kinds = [KINDS[each.kind] for each in self.record.decisions(since=before)]
+        return next((kind for kind in kinds if kind in OUTCOMES), None)
 
     def finish_episode(self, value: float = 0.0) -> None:
         self.ended += 1
