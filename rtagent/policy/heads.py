@@ -246,12 +246,8 @@ class Squash(nn.Module):
         return self._bounds.unscaled(squashed)
 
 
-class SquashedMean(nn.Module):
+class SquashedMean(Squash):
     """Turns answers of a `GaussianHead` into mean actions (n,), squashed into the bounds."""
-
-    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
-        super().__init__()
-        self._bounds = Bounds(low, high)
 
     def forward(self, answers: Tensor) -> Tensor:
         """(B, 2 n) to (B, n), within the bounds."""
