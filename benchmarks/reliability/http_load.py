@@ -33,7 +33,7 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import cpu_s
 from benchmarks.recount.raw_ledger import DEFAULT, Ledger, Rows
 from benchmarks.reliability.http_client import Client, Polls, request_text
-from benchmarks.reliability.silent_connections import SilentConnections
+from benchmarks.reliability.silent_connections import silent_connections
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.output import known, plain_table, stdout
 
@@ -135,7 +135,7 @@ def measure(
         for _ in range(rounds):
             for phase in phases:
                 logged = len(daemon.said())
-                with SilentConnections(door.port, SILENT if phase == "crowd" else 0):
+                with silent_connections(door.port, SILENT if phase == "crowd" else 0):
                     clients = start_clients(door, phase, seconds + SETTLE_S + 1.0)
                     time.sleep(SETTLE_S)
                     ledger.skip()
