@@ -131,22 +131,16 @@ def _by_engine(
         adapter.action_space, policy.engine_agreement, must_beat, lambda *_, **__: None,
         lambda: None,
     )
-    first_s, next_s, taken = _converted_twice(lambda: choice.convert(weights, seen, answers))
-    if taken is None:
+    began = time.process_time()
+    first = choice.convert(weights, seen, answers)
+    between = time.process_time()
+    taken = choice.convert(weights, seen, answers)
+    first_s, next_s = between - began, time.process_time() - between
+    if first is None or taken is None:
         return first_s, next_s, {}
     by = taken.candidate
     call = engines[by.engine].open(taken.model, by.precision)
     return first_s, next_s, {f"auto: {by.engine} {by.precision}": call}
-
-
-def _converted_twice(convert: Callable[[], Any]) -> tuple[float, float, Any]:
-    """CPU seconds of the first conversion and the next, and the model; None if one failed."""
-    before = time.process_time()
-    first = convert()
-    between = time.process_time()
-    taken = convert()
-    after = time.process_time()
-    return between - before, after - between, taken if first is not None else None
 
 
 def _figures(lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]) -> dict[str, float]:

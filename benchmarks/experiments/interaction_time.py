@@ -56,7 +56,9 @@ def run(time: str, contender: str, ticks: float, seconds: float, seed: int) -> d
     algorithm = contender.partition(",")[0]
     processes = processes_of(contender, ticks)
     if time == "wall clock":
-        found = _live(algorithm, ticks, processes, seconds)
+        # On the wall clock it is one process that acts whenever it is free.
+        live = "unstaggered" if algorithm == "sequential" else algorithm
+        found = measure(padded(1e3 * ticks / GAME_BOY_HZ, processes, live), seconds)
         return {"processes": processes, **{name: found[name] for name in (
             "interaction_ticks", "gap_cv", "inaction_percent", "delay_mean"
         )}}
@@ -73,12 +75,6 @@ def run(time: str, contender: str, ticks: float, seconds: float, seed: int) -> d
         # Its simulated delay would count the learning step, which comes after the action.
         "delay_mean": None if contender == LEARNING else figures["delay_mean"],
     }
-
-
-def _live(algorithm: str, ticks: float, processes: int, seconds: float) -> dict[str, Any]:
-    """A daemon whose inferences are padded; `sequential` is one process that acts when free."""
-    live = "unstaggered" if algorithm == "sequential" else algorithm
-    return measure(padded(1e3 * ticks / GAME_BOY_HZ, processes, live), seconds)
 
 
 def draw(results: Results, figure: Any) -> None:

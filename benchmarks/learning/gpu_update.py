@@ -46,7 +46,10 @@ def network_of(width: int) -> torch.nn.Module:
 def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, Any]:
     """Updates per second of all sides, medians of the rounds; and the precision that is chosen."""
     learning = LearningConfig(precision="float32")
-    batch = pinned_batch(count, device)
+    batch = random_batch(count)
+    if device.device.type != "cpu":
+        # In memory that the GPU copies from, as a learner's are.
+        batch = with_tensors(batch, Tensor.pin_memory)
     ours = SharedUpdate.private(network_of(width), learning, device=device)
     ours.refresh()
     chosen = ours.measure_precisions(random_batch, count, lambda: None).chosen
@@ -75,14 +78,6 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, An
                 if turn:  # The first round warms up.
                     spent[side].append((device.now() - began) / learning.publish_every)
     return {"precision": chosen, **{f"{side}_per_s": 1 / median(spent[side]) for side in sides}}
-
-
-def pinned_batch(count: int, device: Device) -> Batch:
-    """A batch in memory that the GPU copies from, as a learner's are."""
-    batch = random_batch(count)
-    if device.device.type == "cpu":
-        return batch
-    return with_tensors(batch, Tensor.pin_memory)
 
 
 def with_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
