@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import Result, at_least, command_line, report
-from benchmarks.replay.replay_contenders import peer
+from benchmarks.replay.replay_contenders import baselines_buffer, cpprb_buffer
 from benchmarks.worlds.shapes import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
@@ -77,13 +77,8 @@ class StableBaselines:
     """`ReplayBuffer(optimize_memory_usage=True)` of Stable-Baselines3."""
 
     def __init__(self, pictures: np.ndarray) -> None:
-        buffers = peer("stable_baselines3.common.buffers", "stable-baselines3")
-        specs = blueprint()
         self._stacks = _stacks(pictures)
-        self._buffer = buffers.ReplayBuffer(
-            CAPACITY, specs.observation_space, specs.action_space,
-            optimize_memory_usage=True, handle_timeout_termination=False,
-        )
+        self._buffer = baselines_buffer(CAPACITY, small=True)
         self._reward, self._done = np.ones(1, np.float32), np.zeros(1, bool)
 
     def prepare(self, number: int) -> None:
@@ -101,13 +96,8 @@ class Cpprb:
     """`ReplayBuffer(next_of=..., stack_compress=...)` of cpprb; the stack is its last axis."""
 
     def __init__(self, pictures: np.ndarray) -> None:
-        cpprb = peer("cpprb", "cpprb")
         self._stacks = np.ascontiguousarray(_stacks(pictures).transpose(0, 2, 3, 1))
-        fields = {
-            "obs": {"shape": self._stacks.shape[1:], "dtype": np.uint8},
-            "act": {"dtype": np.int32}, "rew": {}, "done": {},
-        }
-        self._buffer = cpprb.ReplayBuffer(CAPACITY, fields, next_of="obs", stack_compress="obs")
+        self._buffer = cpprb_buffer(CAPACITY, small=True)
 
     def prepare(self, number: int) -> None:
         """Make the transition."""

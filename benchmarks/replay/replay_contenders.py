@@ -95,12 +95,7 @@ class StableBaselines:
     """`ReplayBuffer` of Stable-Baselines3."""
 
     def __init__(self, pictures: np.ndarray, count: int, *, small: bool = False) -> None:
-        buffers = peer("stable_baselines3.common.buffers", "stable-baselines3")
-        specs = blueprint()
-        self._buffer = buffers.ReplayBuffer(
-            count, specs.observation_space, specs.action_space, optimize_memory_usage=small,
-            handle_timeout_termination=False,
-        )
+        self._buffer = baselines_buffer(count, small=small)
         reward, flags = np.ones(1, np.float32), (np.zeros(1, bool), np.ones(1, bool))
         for tick in range(count):
             now, following = _stack(pictures, tick)[None], _stack(pictures, tick + 1)[None]
@@ -118,18 +113,7 @@ class Cpprb:
     def __init__(
         self, pictures: np.ndarray, count: int, *, small: bool = False, prioritized: bool = False
     ) -> None:
-        cpprb = peer("cpprb", "cpprb")
-        fields = {
-            "obs": {"shape": (*STACK[1:], STACK[0]), "dtype": np.uint8},
-            "act": {"dtype": np.int32}, "rew": {}, "done": {},
-        }
-        if not small:
-            fields["next_obs"] = fields["obs"]
-        options: dict[str, Any] = {"next_of": "obs", "stack_compress": "obs"} if small else {}
-        if prioritized:
-            self._buffer = cpprb.PrioritizedReplayBuffer(count, fields, alpha=ALPHA, **options)
-        else:
-            self._buffer = cpprb.ReplayBuffer(count, fields, **options)
+        self._buffer = cpprb_buffer(count, small=small, prioritized=prioritized)
         self._rng = np.random.default_rng(1)
         for tick in range(count):
             now, following = (_stack(pictures, at).transpose(1, 2, 0) for at in (tick, tick + 1))
@@ -147,6 +131,30 @@ class Cpprb:
         batch = self._buffer.sample(size, beta=BETA)
         _tensors(batch)
         self._buffer.update_priorities(batch["indexes"], self._rng.random(size) + 1e-6)
+
+
+def baselines_buffer(count: int, *, small: bool) -> Any:
+    """A `ReplayBuffer` of Stable-Baselines3, in the smaller of its layouts or in the usual one."""
+    buffers, specs = peer("stable_baselines3.common.buffers", "stable-baselines3"), blueprint()
+    return buffers.ReplayBuffer(
+        count, specs.observation_space, specs.action_space, optimize_memory_usage=small,
+        handle_timeout_termination=False,
+    )
+
+
+def cpprb_buffer(count: int, *, small: bool, prioritized: bool = False) -> Any:
+    """A buffer of cpprb, in the smaller of its layouts or in the usual one."""
+    cpprb = peer("cpprb", "cpprb")
+    fields = {
+        "obs": {"shape": (*STACK[1:], STACK[0]), "dtype": np.uint8},
+        "act": {"dtype": np.int32}, "rew": {}, "done": {},
+    }
+    if not small:
+        fields["next_obs"] = fields["obs"]
+    options: dict[str, Any] = {"next_of": "obs", "stack_compress": "obs"} if small else {}
+    if prioritized:
+        return cpprb.PrioritizedReplayBuffer(count, fields, alpha=ALPHA, **options)
+    return cpprb.ReplayBuffer(count, fields, **options)
 
 
 class TorchRL:
