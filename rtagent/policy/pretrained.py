@@ -5,7 +5,8 @@ A factory loads them: that of `exported.py` for files, that of `lerobot.py`, or 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +19,12 @@ from rtagent.policy.factory import imported, line_of
 from rtagent.policy.networks import outputs_of
 
 EXPORTED = "rtagent.policy.exported:load"
+Loaded = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""What a factory of finished policies returns: it answers one observation, (stack, ...).
 
-
-class Loaded(Protocol):
-    """What a factory of finished policies returns."""
-
-    def __call__(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The answer to one observation, (stack, ...) uint8 or float32.
-
-        Returns:
-            (outputs,): values of discrete actions, or the components of a continuous one; or
-            (H, outputs) for consecutive ticks.
-        """
+Observations are uint8 or float32. An answer is (outputs,): values of discrete actions, or the components of a continuous one; or
+(H, outputs) for consecutive ticks.
+"""
 
 
 class PretrainedPolicy:
