@@ -22,8 +22,8 @@ EXPORTED = "rtagent.policy.exported:load"
 Loaded = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 """What a factory of finished policies returns: it answers one observation, (stack, ...).
 
-Observations are uint8 or float32. An answer is (outputs,): values of discrete actions, or the components of a continuous one; or
-(H, outputs) for consecutive ticks.
+Observations are uint8 or float32. An answer is (outputs,): values of discrete actions, or the
+components of a continuous one; or (H, outputs) for consecutive ticks.
 """
 
 
