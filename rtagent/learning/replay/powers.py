@@ -21,32 +21,6 @@ SMALLEST_ERROR = 1e-6
 """Added to each error, so that every transition can still be drawn."""
 
 
-class Powers:
-    """Computes powers; each result is valid until the next call. For one thread at a time."""
-
-    def priorities(self, errors: Floats, exponent: float) -> Doubles:
-        """(|error| + `SMALLEST_ERROR`)^exponent for errors (n,)."""
-        found: Doubles = (np.abs(errors).astype(np.float64) + SMALLEST_ERROR) ** exponent
-        return found
-
-    def weights(self, priorities: Doubles, beta: float) -> Doubles:
-        """Importance weights (n,) for priorities (n,) > 0; the largest weight is 1.
-
-        w_i = (N P(i))^-beta / max_j w_j (Schaul et al., 2016, Sec. 3.4). N and the sum of all
-        priorities cancel, which leaves (min_j p_j / p_i)^beta.
-        """
-        found: Doubles = (priorities.min() / priorities) ** beta
-        return found
-
-
-def prepare_powers() -> Powers:
-    """Powers for one thread, compiled if the library is there."""
-    priorities, weights = compiled("rtagent_priorities"), compiled("rtagent_weights")
-    if priorities is None or weights is None:
-        return Powers()
-    return _CompiledPowers(priorities, weights)
-
-
 class _Job(ctypes.Structure):
     """`struct job` of `powers.c`."""
 
@@ -57,19 +31,32 @@ class _Job(ctypes.Structure):
     )
 
 
-class _CompiledPowers(Powers):
-    """Computes powers in one pass."""
+class Powers:
+    """Computes powers; each result is valid until the next call. For one thread at a time."""
 
-    def __init__(self, priorities: Function, weights: Function) -> None:
-        self._priorities, self._weights = priorities, weights
+    def __init__(self) -> None:
+        self._priorities = compiled("rtagent_priorities")
+        self._weights = compiled("rtagent_weights")
         self._numbers = np.empty(0)
         self._job = _Job(smallest=SMALLEST_ERROR)
         self._address = ctypes.addressof(self._job)
 
     def priorities(self, errors: Floats, exponent: float) -> Doubles:
+        """(|error| + `SMALLEST_ERROR`)^exponent for errors (n,)."""
+        if self._priorities is None:
+            found: Doubles = (np.abs(errors).astype(np.float64) + SMALLEST_ERROR) ** exponent
+            return found
         return self._run(self._priorities, errors, exponent)
 
     def weights(self, priorities: Doubles, beta: float) -> Doubles:
+        """Importance weights (n,) for priorities (n,) > 0; the largest weight is 1.
+
+        w_i = (N P(i))^-beta / max_j w_j (Schaul et al., 2016, Sec. 3.4). N and the sum of all
+        priorities cancel, which leaves (min_j p_j / p_i)^beta.
+        """
+        if self._weights is None:
+            found: Doubles = (priorities.min() / priorities) ** beta
+            return found
         return self._run(self._weights, priorities, beta)
 
     def _run(self, function: Function, numbers: Floats, exponent: float) -> Doubles:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rtagent.learning.replay.look_up import Ints
-from rtagent.learning.replay.powers import Doubles, Floats, prepare_powers
+from rtagent.learning.replay.powers import Doubles, Floats, Powers
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.priorities import Priorities
 
@@ -87,7 +87,7 @@ class Prioritized(Sampler):
         self._exponent = exponent
         self._followed = self._oldest = 0
         # One for the thread that draws, one for the thread that brings errors.
-        self._for_weights, self._for_priorities = prepare_powers(), prepare_powers()
+        self._for_weights, self._for_priorities = Powers(), Powers()
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
         first, end = index.span

@@ -11,7 +11,17 @@ import ctypes
 import numpy as np
 
 from rtagent.learning.replay.look_up import Ints
-from rtagent.memory.compiled import Function, compiled
+from rtagent.memory.compiled import compiled
+
+
+class _Job(ctypes.Structure):
+    """`struct job` of `search.c`."""
+
+    _fields_ = (
+        ("column", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("capacity", "first", "end", "count")),
+        *((name, ctypes.c_void_p) for name in ("frames", "serials")),
+    )
 
 
 class Search:
@@ -22,7 +32,12 @@ class Search:
     """
 
     def __init__(self, column: Ints) -> None:
+        # The job points to its memory, so it is kept.
         self._column = column
+        self._function = compiled("rtagent_search")
+        self._job = _Job(column=column.ctypes.data, capacity=len(column))
+        self._address = ctypes.addressof(self._job)
+        self._make_room(64)
 
     def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
         """Find the transitions of some frames.
@@ -36,48 +51,10 @@ class Search:
             Their serial numbers (n,), -1 for frames that the column does not have; and whether it
             has all of them.
         """
-        serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
-        there = self._column.take(serials % len(self._column)) == frames
-        return np.where(there, serials, -1), bool(there.all())
-
-
-def prepare_search(column: Ints) -> Search:
-    """A search in a column, compiled if the library is there."""
-    function = compiled("rtagent_search")
-    return Search(column) if function is None else _CompiledSearch(function, column)
-
-
-def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
-    """For each frame (n,), how many transitions first <= serial < end have an older frame."""
-    start, stop = first % len(column), (end - 1) % len(column) + 1
-    if start < stop:
-        return np.searchsorted(column[start:stop], frames)
-    # The transitions wrap around the end of the ring: two parts, each in ascending order.
-    return np.searchsorted(column[start:], frames) + np.searchsorted(column[:stop], frames)
-
-
-class _Job(ctypes.Structure):
-    """`struct job` of `search.c`."""
-
-    _fields_ = (
-        ("column", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("capacity", "first", "end", "count")),
-        *((name, ctypes.c_void_p) for name in ("frames", "serials")),
-    )
-
-
-class _CompiledSearch(Search):
-    """Searches one frame after the other."""
-
-    def __init__(self, function: Function, column: Ints) -> None:
-        # Keeps a reference to the memory that the job points to.
-        super().__init__(column)
-        self._function = function
-        self._job = _Job(column=column.ctypes.data, capacity=len(column))
-        self._address = ctypes.addressof(self._job)
-        self._make_room(64)
-
-    def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
+        if self._function is None:
+            serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
+            there = self._column.take(serials % len(self._column)) == frames
+            return np.where(there, serials, -1), bool(there.all())
         job, count = self._job, len(frames)
         if count > len(self._frames):
             self._make_room(2 * count)
@@ -90,3 +67,12 @@ class _CompiledSearch(Search):
         self._frames, self._serials = np.empty((2, count), np.int64)
         self._job.frames = self._frames.ctypes.data
         self._job.serials = self._serials.ctypes.data
+
+
+def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
+    """For each frame (n,), how many transitions first <= serial < end have an older frame."""
+    start, stop = first % len(column), (end - 1) % len(column) + 1
+    if start < stop:
+        return np.searchsorted(column[start:stop], frames)
+    # The transitions wrap around the end of the ring: two parts, each in ascending order.
+    return np.searchsorted(column[start:], frames) + np.searchsorted(column[:stop], frames)

@@ -48,7 +48,7 @@ from rtagent.learning.replay.look_up import (
     row_dtype,
 )
 from rtagent.learning.replay.powers import Doubles
-from rtagent.learning.replay.search import older_than, prepare_search
+from rtagent.learning.replay.search import Search, older_than
 from rtagent.memory.actions import SLOTS
 from rtagent.memory.ledger import TERMINATED, Rows
 from rtagent.memory.pending import PendingActions
@@ -125,7 +125,7 @@ class DecisionIndex:
         self._frames: Ints = np.empty(capacity, np.int64)
         of_pending = None if pending is None else pending.dtype
         self._rows = np.empty(capacity, row_dtype(action, of_pending, kept))
-        self._search = prepare_search(self._frames)
+        self._search = Search(self._frames)
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.learning.replay.powers import SMALLEST_ERROR, prepare_powers
+from rtagent.learning.replay.powers import SMALLEST_ERROR, Powers
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
 def test_priorities_of_errors(dtype: Any, exponent: float) -> None:
-    powers = prepare_powers()
+    powers = Powers()
     for errors in ([0.0, -2.5, 1e6, np.nan, np.inf], [3.0]):
         found = powers.priorities(np.array(errors, dtype), exponent)
         wanted = [(abs(error) + SMALLEST_ERROR) ** exponent for error in errors]
@@ -24,7 +24,7 @@ def test_priorities_of_errors(dtype: Any, exponent: float) -> None:
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
 def test_the_largest_weight_is_one(beta: float) -> None:
-    powers = prepare_powers()
+    powers = Powers()
     for priorities in ([0.5, 2.0, 4.0], [7.0], [1e-300, 1e300]):
         found = powers.weights(np.array(priorities), beta)
         wanted = [(priorities[0] / priority) ** beta for priority in priorities]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rtagent.learning.replay.search import prepare_search
+from rtagent.learning.replay.search import Search
 
 pytestmark = pytest.mark.usefixtures("either_way")
 CAPACITY = 60
@@ -26,7 +26,7 @@ def test_finds_all_frames_and_no_others(steps: list[int], start: int, first: int
     column[serials % CAPACITY] = frames
     known = dict(zip(frames.tolist(), serials.tolist(), strict=True))
     wanted = np.concatenate([frames, frames[::-1] + 1, frames - 1, [0, frames[-1] + 10**12]])
-    search = prepare_search(column)
+    search = Search(column)
     found, whole = search.find(first, first + len(frames), wanted)
     assert found.tolist() == [known.get(frame, -1) for frame in wanted.tolist()]
     assert not whole
@@ -36,7 +36,7 @@ def test_finds_all_frames_and_no_others(steps: list[int], start: int, first: int
 
 
 def test_more_at_once_than_before_and_fewer() -> None:
-    search, counts = prepare_search(np.arange(1000) * 3), (10, 800, 10)
+    search, counts = Search(np.arange(1000) * 3), (10, 800, 10)
     found = [search.find(0, 1000, (count - 1 - np.arange(count)) * 3)[0] for count in counts]
     # Each stays as it is: a batch is mended by further searches.
     assert [each.tolist() for each in found] == [list(range(count))[::-1] for count in counts]
