@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.memory.compiled import Function, compiled
+from rtagent.memory.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -76,6 +76,17 @@ def fields_of(kept: np.dtype[Any] | None) -> list[tuple[str, np.dtype[Any]]]:
     return [] if kept is None else [(name, kept[name]) for name in kept.names or ()]
 
 
+class _Job(ctypes.Structure):
+    """`struct job` of `look_up.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "frames", "rows", "serials", "frame_out", "next_frame_out", "rows_out",
+        )),
+        *((name, ctypes.c_int64) for name in ("capacity", "row_bytes", "shift_at", "count")),
+    )
+
+
 class LookUp:
     """A copy of transitions out of the index, prepared once and run often.
 
@@ -89,53 +100,9 @@ class LookUp:
     def __init__(
         self, frames: Ints, rows: npt.NDArray[Any], serials: Ints, out: Transitions
     ) -> None:
+        # The job points to their memory, so they are kept.
         self._frames, self._rows, self._serials, self._out = frames, rows, serials, out
-
-    def run(self) -> int:
-        """Copy the transitions.
-
-        Returns:
-            The number of frames from state to successor, if it is the same for all, else 0.
-        """
-        out, slots = self._out, self._serials % len(self._frames)
-        self._frames.take(slots, out=out.frame, mode="clip")
-        self._rows.take(slots, out=out.rows, mode="clip")
-        np.add(out.frame, out.shift, out=out.next_frame)
-        shift = int(out.shift[0]) if len(out) else 0
-        return shift if np.count_nonzero(out.shift == shift) == len(out) else 0
-
-
-def prepare_look_up(
-    frames: Ints, rows: npt.NDArray[Any], serials: Ints, out: Transitions
-) -> LookUp:
-    """A `LookUp`, compiled if the library is there."""
-    function = compiled("rtagent_look_up")
-    if function is None:
-        return LookUp(frames, rows, serials, out)
-    return _CompiledLookUp(function, frames, rows, serials, out)
-
-
-class _Job(ctypes.Structure):
-    """`struct job` of `look_up.c`."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in (
-            "frames", "rows", "serials", "frame_out", "next_frame_out", "rows_out",
-        )),
-        *((name, ctypes.c_int64) for name in ("capacity", "row_bytes", "shift_at", "count")),
-    )
-
-
-class _CompiledLookUp(LookUp):
-    """Copies row by row."""
-
-    def __init__(
-        self, function: Function, frames: Ints, rows: npt.NDArray[Any], serials: Ints,
-        out: Transitions,
-    ) -> None:
-        # Keeps references to the memory that the job points to.
-        super().__init__(frames, rows, serials, out)
-        self._function = function
+        self._function = compiled("rtagent_look_up")
         arrays = (frames, rows, serials, out.frame, out.next_frame, out.rows)
         fields = rows.dtype.fields
         assert fields is not None
@@ -146,4 +113,16 @@ class _CompiledLookUp(LookUp):
         self._address = ctypes.addressof(self._job)
 
     def run(self) -> int:
-        return self._function(self._address)
+        """Copy the transitions.
+
+        Returns:
+            The number of frames from state to successor, if it is the same for all, else 0.
+        """
+        if self._function is not None:
+            return self._function(self._address)
+        out, slots = self._out, self._serials % len(self._frames)
+        self._frames.take(slots, out=out.frame, mode="clip")
+        self._rows.take(slots, out=out.rows, mode="clip")
+        np.add(out.frame, out.shift, out=out.next_frame)
+        shift = int(out.shift[0]) if len(out) else 0
+        return shift if np.count_nonzero(out.shift == shift) == len(out) else 0

@@ -38,15 +38,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.learning.replay.look_up import (
-    Flags,
-    Ints,
-    LookUp,
-    Transitions,
-    fields_of,
-    prepare_look_up,
-    row_dtype,
-)
+from rtagent.learning.replay.look_up import Flags, Ints, LookUp, Transitions, fields_of, row_dtype
 from rtagent.learning.replay.powers import Doubles
 from rtagent.learning.replay.search import Search, older_than
 from rtagent.memory.actions import SLOTS
@@ -148,12 +140,12 @@ class DecisionIndex:
     def get(self, serials: Ints) -> Transitions:
         """Copies of the transitions with these serial numbers, which must lie in `span`."""
         found = self.room(len(serials))
-        LookUp(self._frames, self._rows, serials, found).run()
+        self.prepare(np.ascontiguousarray(serials, np.int64), found).run()
         return found
 
     def prepare(self, serials: Ints, out: Transitions) -> LookUp:
         """A copy as `get` makes it, into `room(n)`, that can be run often; see `LookUp`."""
-        return prepare_look_up(self._frames, self._rows, serials, out)
+        return LookUp(self._frames, self._rows, serials, out)
 
     def frames(self, start: int, stop: int) -> Ints:
         """The states' frames of the transitions start <= serial < stop, which lie in `span`."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.learning.replay.look_up import Transitions, prepare_look_up, row_dtype
+from rtagent.learning.replay.look_up import LookUp, Transitions, row_dtype
 
 pytestmark = pytest.mark.usefixtures("either_way")
 CAPACITY = 50
@@ -51,13 +51,13 @@ def check(out: Transitions, columns: Columns, serials: Any) -> None:
 def test_all_columns_of_serials_that_have_gone_round(columns: Columns) -> None:
     serials = np.random.default_rng(1).integers(10**12, 10**12 + CAPACITY, 40)
     out = Transitions(40, columns[1].dtype)
-    prepare_look_up(*columns, serials, out).run()
+    LookUp(*columns, serials, out).run()
     check(out, columns, serials)
 
 
 def test_each_run_reads_the_index_again(columns: Columns) -> None:
     serials, out = np.arange(5), Transitions(5, columns[1].dtype)
-    look_up = prepare_look_up(*columns, serials, out)
+    look_up = LookUp(*columns, serials, out)
     look_up.run()
     serials += 20
     columns[1]["reward"] += 1.0
@@ -78,4 +78,4 @@ def test_the_shift_that_all_have_in_common(
     count = len(shifts)
     columns[1]["shift"][:count] = shifts
     out = Transitions(count, columns[1].dtype)
-    assert prepare_look_up(*columns, np.arange(count), out).run() == common
+    assert LookUp(*columns, np.arange(count), out).run() == common
