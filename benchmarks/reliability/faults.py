@@ -201,12 +201,12 @@ def limited(limit: int, value: Callable[[int], int]) -> Callable[[Watch, int, st
 
     def inject(watch: Watch, pid: int, role: str) -> None:
         with suppress(ProcessLookupError, FileNotFoundError):
-            _, hard = resource.prlimit(pid, limit)
-            resource.prlimit(pid, limit, (value(pid), hard))
+            former = resource.prlimit(pid, limit)
+            resource.prlimit(pid, limit, (value(pid), former[1]))
             if role in ("supervisor", "fork server"):
                 watch.kill_inference()
             watch.hold()
-            resource.prlimit(pid, limit, (hard, hard))
+            resource.prlimit(pid, limit, former)
 
     return inject
 
