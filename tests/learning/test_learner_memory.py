@@ -157,17 +157,17 @@ def test_memory_is_asked_for_before_a_batch_of_a_new_size_is_taken(
 ) -> None:
     run = start()
     took: list[int] = []
-    take = learner.Learner._take
+    take = learner.Prefetcher.take
 
-    def note(self: Any, size: int) -> Any:
+    def note(self: Any, size: int, *others: Any) -> Any:
         took.append(size)
-        return take(self, size)
+        return take(self, size, *others)
 
     def require(self: Any, size: int) -> None:
         if size > 4:
             raise MemoryError
 
-    monkeypatch.setattr(learner.Learner, "_take", note)
+    monkeypatch.setattr(learner.Prefetcher, "take", note)
     monkeypatch.setattr(learner.BatchMemory, "require", require)
 
     def on_beat(count: int) -> None:
