@@ -23,6 +23,8 @@ from rtagent.live_config import live_values, with_values
 from service.app import create_app
 from service.daemon.png import Picture
 from service.http.binding import bind
+from service.http.login import cookie_name
+from service.http.problems import MEDIA_TYPE
 from service.http.settings import Settings
 from service.process import serve
 from service.routes import openapi
@@ -243,10 +245,21 @@ def settings() -> Settings:
     return Settings(token=TOKEN, port=PORT)
 
 
+def client_of(backend: FakeBackend, settings: Settings, **options: Any) -> TestClient:
+    """A client of a service in this process."""
+    return TestClient(create_app(backend, settings), **{"base_url": BASE, **options})
+
+
+def session_cookie(client: TestClient | httpx.Client, settings: Settings) -> dict[str, str]:
+    """The header with the cookie of the session that a client has opened."""
+    name = cookie_name(settings)
+    return {"cookie": f"{name}={client.cookies[name]}"}
+
+
 @pytest.fixture
 def stranger(backend: FakeBackend, settings: Settings) -> Iterator[TestClient]:
     """A client without the token."""
-    with TestClient(create_app(backend, settings), base_url=BASE, follow_redirects=False) as client:
+    with client_of(backend, settings, follow_redirects=False) as client:
         yield client
 
 
@@ -255,6 +268,20 @@ def client(stranger: TestClient) -> TestClient:
     """A client with the token."""
     stranger.headers.update(BEARER)
     return stranger
+
+
+def problem(answer: Any, status: int) -> dict[str, Any]:
+    """What an answer of this status says is wrong."""
+    assert (answer.status_code, answer.headers["content-type"]) == (status, MEDIA_TYPE)
+    found: dict[str, Any] = answer.json()
+    assert found["status"] == status
+    assert found["detail"]
+    return found
+
+
+def wrong_field(answer: Any) -> str:
+    """The first field whose value a request is refused for."""
+    return str(problem(answer, 422)["errors"][0]["field"])
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from tests.conftest import eventually
-from tests.service.conftest import role
+from tests.service.conftest import problem, role
 
 pytestmark = pytest.mark.process
 
@@ -88,9 +88,7 @@ def test_the_supervisor_s_reason_reaches_the_client(
     client: httpx.Client, change: dict[str, object], reason: str
 ) -> None:
     before = client.get("/v1/deadlines").headers["etag"]
-    refused = client.patch("/v1/deadlines", json=change)
-    assert refused.status_code == 409
-    assert reason in refused.json()["detail"]
+    assert reason in problem(client.patch("/v1/deadlines", json=change), 409)["detail"]
     assert client.get("/v1/deadlines").headers["etag"] == before
 
 
@@ -101,9 +99,8 @@ def test_more_processes_than_the_machine_bears_are_refused(
     client: httpx.Client, path: str, change: dict[str, int]
 ) -> None:
     before = client.get("/v1/status").json()["roles"]
-    refused = client.patch(path, json=change)
-    assert refused.status_code == 409
-    assert "run.max_processes in the configuration file" in refused.json()["detail"]
+    told = problem(client.patch(path, json=change), 409)["detail"]
+    assert "run.max_processes in the configuration file" in told
     assert client.get("/v1/status").json()["roles"] == before
 
 

@@ -8,23 +8,18 @@ import pytest
 from starlette.testclient import TestClient
 
 import service.app
-from service.app import create_app
 from service.daemon.commands import BackendBusy
 from service.http.settings import Settings
-from tests.service.conftest import BASE, BEARER
+from tests.service.conftest import BEARER, client_of
 
 HOT = ("/livez", "/readyz", "/v1/status", "/v1/stats")
-
-
-def client_of(backend: Any, settings: Settings) -> TestClient:
-    return TestClient(create_app(backend, settings), base_url=BASE, headers=BEARER)
 
 
 @pytest.fixture
 def routed(backend: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """A client for whom every call goes through the router."""
     monkeypatch.setattr(service.app, "hot_calls", lambda context: {})
-    client = client_of(backend, settings)
+    client = client_of(backend, settings, headers=BEARER)
     monkeypatch.undo()
     return client
 
@@ -47,7 +42,7 @@ def test_answers_are_those_of_the_router(
     elif trouble is not None:
         error = BackendBusy("no answer") if trouble == "busy" else RuntimeError("secret")
         backend.stats_failure = error
-    hot = client_of(backend, settings).get(path)
+    hot = client_of(backend, settings, headers=BEARER).get(path)
     expected = routed.get(path)
     assert (hot.status_code, hot.content) == (expected.status_code, expected.content)
     assert hot.headers == expected.headers

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.app import create_app
 from service.http import attempts, login, rate_limited_log
 from service.http.attempts import BURST
 from service.http.login import cookie_name
 from service.http.sessions import Sessions
 from service.http.settings import Settings
 from tests.conftest import eventually
-from tests.service.conftest import BASE, BEARER, PORT, TOKEN
+from tests.service.conftest import BASE, BEARER, PORT, TOKEN, client_of, problem, session_cookie
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -90,8 +89,7 @@ def test_the_form_refuses_everything_else(stranger: TestClient, secret: str) -> 
     for answer in (
         stranger.post("/login", content=f"secret={secret}"), stranger.get(f"/?code={secret}"),
     ):
-        assert answer.status_code == 401
-        assert answer.json()["type"] == "urn:rtagent:problem:wrong-token"
+        assert problem(answer, 401)["type"] == "urn:rtagent:problem:wrong-token"
         assert "set-cookie" not in answer.headers
 
 
@@ -145,11 +143,11 @@ def test_the_login_page_and_what_it_is_made_of_are_open(stranger: TestClient) ->
 
 def test_logging_out_ends_the_session(stranger: TestClient, settings: Settings) -> None:
     stranger.get(new_address(stranger))
-    session = f"{cookie_name(settings)}={stranger.cookies[cookie_name(settings)]}"
+    session = session_cookie(stranger, settings)
     answer = stranger.post("/logout")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login")
     assert cookie_name(settings) not in stranger.cookies
-    assert stranger.get("/v1/stats", headers={"cookie": session}).status_code == 401
+    assert stranger.get("/v1/stats", headers=session).status_code == 401
     assert stranger.post("/logout").status_code == 303
 
 
@@ -168,25 +166,28 @@ def test_a_session_makes_no_further_ones(stranger: TestClient) -> None:
     assert stranger.delete("/v1/sessions").status_code == 200
 
 
-def test_sessions_outlive_the_service(backend: Any, tmp_path: Path) -> None:
-    settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "sessions.json")
-    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+@pytest.fixture
+def kept(tmp_path: Path) -> Settings:
+    """Settings of a service that keeps its sessions in a file."""
+    return Settings(TOKEN, port=PORT, sessions_file=tmp_path / "sessions.json")
+
+
+def test_sessions_outlive_the_service(backend: Any, kept: Settings) -> None:
+    with client_of(backend, kept) as client:
         client.get(new_address(client))
         cookies = dict(client.cookies)
         used = new_address(client)
         client.get(used)
-    with TestClient(create_app(backend, settings), base_url=BASE, cookies=cookies) as client:
+    with client_of(backend, kept, cookies=cookies) as client:
         assert client.get("/v1/stats").status_code == 200
         client.cookies.clear()
         assert client.get(used).status_code == 401
 
 
-def test_who_has_no_session_has_nothing_written(backend: Any, tmp_path: Path) -> None:
+def test_who_has_no_session_has_nothing_written(backend: Any, kept: Settings) -> None:
     """A stranger who logs out again and again must not keep the disk busy or delay logins."""
-    file = tmp_path / "sessions.json"
-    settings = Settings(TOKEN, port=PORT, sessions_file=file)
-    app = create_app(backend, settings)
-    with TestClient(app, base_url=BASE, follow_redirects=False) as client:
+    file: Any = kept.sessions_file
+    with client_of(backend, kept, follow_redirects=False) as client:
         client.post("/login", data={"secret": TOKEN})
         cookies, before = dict(client.cookies), file.stat().st_ino
         client.cookies.clear()
@@ -195,18 +196,18 @@ def test_who_has_no_session_has_nothing_written(backend: Any, tmp_path: Path) ->
         client.cookies.update(cookies)
         client.post("/logout")
         assert file.stat().st_ino != before
-    with TestClient(create_app(backend, settings), base_url=BASE, cookies=cookies) as client:
+    with client_of(backend, kept, cookies=cookies) as client:
         assert client.get("/v1/stats").status_code == 401
 
 
 def test_a_disk_that_refuses_costs_no_login(backend: Any, tmp_path: Path) -> None:
     settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "gone" / "sessions.json")
-    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+    with client_of(backend, settings) as client:
         assert client.get(new_address(client)).status_code == 200
 
 
 def test_a_disk_that_stalls_brings_no_session_back(
-    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Any, kept: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, stalls, goes_on = Sessions.write, threading.Event(), threading.Event()
 
@@ -218,15 +219,15 @@ def test_a_disk_that_stalls_brings_no_session_back(
 
     monkeypatch.setattr(Sessions, "write", slow)
     monkeypatch.setattr(login, "DISK_S", 0.01)
-    settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "sessions.json")
-    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+    file: Any = kept.sessions_file
+    with client_of(backend, kept) as client:
         client.get(new_address(client))
-        session = client.cookies[cookie_name(settings)]
+        session = client.cookies[cookie_name(kept)]
         assert client.delete("/v1/sessions", headers=BEARER).json() == {"ended": 1}
         goes_on.set()
-        eventually((tmp_path / "sessions.json").exists, "the disk goes on")
+        eventually(file.exists, "the disk goes on")
         new_address(client)
-    assert not Sessions(TOKEN, tmp_path / "sessions.json").knows(session)
+    assert not Sessions(TOKEN, file).knows(session)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +240,7 @@ def test_a_disk_that_stalls_brings_no_session_back(
 def test_the_cookie_is_for_tls_alone_where_there_is_tls(
     backend: Any, settings: Settings, base: str, headers: dict[str, str], secure: bool
 ) -> None:
-    app = create_app(backend, settings)
-    with TestClient(app, base_url=base, follow_redirects=False) as client:
+    with client_of(backend, settings, base_url=base, follow_redirects=False) as client:
         answer = client.post("/login", data={"secret": TOKEN}, headers=headers)
         assert ("Secure" in answer.headers["set-cookie"]) == secure
 

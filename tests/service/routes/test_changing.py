@@ -17,6 +17,7 @@ from rtagent.memory.horizon import KINDS, MODES, Decision
 from service.daemon.commands import BackendBusy, BackendGone, BackendLate
 from service.routes import context
 from tests.forked import eventually
+from tests.service.conftest import problem, wrong_field
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -125,14 +126,11 @@ def test_a_bad_value_is_named_and_nothing_changes(
     client: TestClient, backend: Any, path: str, field: str
 ) -> None:
     for value in BAD[path][field]:
-        answer = patch(client, path, {field: value})
-        assert answer.status_code == 422, value
-        assert answer.headers["content-type"] == "application/problem+json"
-        error, *more = answer.json()["errors"]
+        found = problem(patch(client, path, {field: value}), 422)
+        (error,) = found["errors"]
         assert error["field"] == field, value
         assert "value" in error, value
-        assert more == [], value
-        assert field in answer.json()["detail"]
+        assert field in found["detail"]
     assert backend.commands == []
 
 
@@ -166,15 +164,14 @@ def test_a_setting_that_is_named_twice_is_refused(
     client: TestClient, backend: Any, path: str, raw: bytes
 ) -> None:
     answer = client.patch(path, content=raw, headers=PATCH_TYPE)
-    assert (answer.status_code, answer.json()["detail"]) == (400, "the body names a setting twice")
+    assert problem(answer, 400)["detail"] == "the body names a setting twice"
     assert backend.commands == []
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", [[], "x", 3])
 def test_what_is_no_object_is_named(client: TestClient, path: str, body: Any) -> None:
-    answer = patch(client, path, body)
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "body")
+    assert wrong_field(patch(client, path, body)) == "body"
 
 
 def test_a_bad_field_has_the_good_ones_refused_with_it(client: TestClient, backend: Any) -> None:
@@ -188,8 +185,7 @@ def test_a_bad_field_has_the_good_ones_refused_with_it(client: TestClient, backe
 def test_other_media_types_are_refused(
     client: TestClient, backend: Any, path: str, kind: str
 ) -> None:
-    answer = client.patch(path, content=b"{}", headers={"content-type": kind})
-    assert answer.status_code == 415
+    assert problem(client.patch(path, content=b"{}", headers={"content-type": kind}), 415)
     assert backend.commands == []
 
 
@@ -210,8 +206,7 @@ def test_if_match(client: TestClient, backend: Any, path: str) -> None:
     assert answer.status_code == 200
     assert answer.headers["etag"] != etag
     stale = patch(client, path, change, **{"if-match": etag})
-    assert stale.status_code == 412
-    assert stale.json()["type"].endswith("stale")
+    assert problem(stale, 412)["type"].endswith("stale")
     assert stale.headers["etag"] == answer.headers["etag"]
     assert len(backend.commands) == 1
     assert patch(client, path, change, **{"if-match": "*"}).status_code == 200
@@ -237,10 +232,9 @@ def test_a_refusal_is_told_with_its_reason(
 ) -> None:
     backend.failure = failure
     before = client.get(path).json()
-    answer = patch(client, path, CHANGES[path])
-    assert answer.status_code == status
-    assert answer.json()["detail"] == str(failure)
-    assert answer.json()["type"] == f"urn:rtagent:problem:{kind}"
+    found = problem(patch(client, path, CHANGES[path]), status)
+    assert found["detail"] == str(failure)
+    assert found["type"] == f"urn:rtagent:problem:{kind}"
     assert client.get(path).json() == before
 
 
@@ -265,8 +259,7 @@ def test_who_waits_too_long_for_another_change_is_told(
     first.start()
     assert eventually(lambda: backend.commands)
     other = patch(client, "/v1/deadlines", {"deadline_s": 30.0})
-    assert other.status_code == 504
-    assert "another change" in other.json()["detail"]
+    assert "another change" in problem(other, 504)["detail"]
     backend.may_answer.set()
     first.join()
     assert client.get("/v1/learning").json()["paused"]
@@ -299,9 +292,7 @@ def test_the_configuration_changes_in_several_sections_at_once(
 def test_a_change_of_the_configuration_is_refused_whole(
     client: TestClient, backend: Any, change: Any, field: str
 ) -> None:
-    answer = patch(client, "/v1/config", change)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == field
+    assert wrong_field(patch(client, "/v1/config", change)) == field
     assert backend.commands == []
 
 

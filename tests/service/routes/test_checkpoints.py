@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from rtagent.errors import UserError
 from service.daemon.commands import BackendBusy
 from tests.forked import eventually
+from tests.service.conftest import problem
 
 JSON = {"content-type": "application/json"}
 
@@ -44,8 +45,7 @@ def test_a_bad_request_writes_nothing(
     client: TestClient, backend: Any, content: bytes, kind: str, status: int
 ) -> None:
     answer = client.post("/v1/checkpoints", content=content, headers={"content-type": kind})
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem(answer, status)
     assert backend.commands == []
 
 
@@ -57,9 +57,7 @@ def test_a_refusal_is_told(
     client: TestClient, backend: Any, failure: Exception, status: int
 ) -> None:
     backend.failure = failure
-    answer = client.post("/v1/checkpoints")
-    assert answer.status_code == status
-    assert answer.json()["detail"] == str(failure)
+    assert problem(client.post("/v1/checkpoints"), status)["detail"] == str(failure)
 
 
 def test_one_at_a_time_and_settings_can_change_meanwhile(client: TestClient, backend: Any) -> None:
@@ -70,9 +68,7 @@ def test_one_at_a_time_and_settings_can_change_meanwhile(client: TestClient, bac
     )
     first.start()
     assert eventually(lambda: backend.commands)
-    second = client.post("/v1/checkpoints")
-    assert second.status_code == 409
-    assert "is being written" in second.json()["detail"]
+    assert "is being written" in problem(client.post("/v1/checkpoints"), 409)["detail"]
     assert client.patch("/v1/learning", json={"paused": True}).status_code == 200
     backend.may_write.set()
     first.join()

@@ -18,7 +18,6 @@ from websockets.sync.client import ClientConnection, connect
 
 from service.app import create_app
 from service.http import binding
-from service.http.login import cookie_name
 from service.routes import context
 from service.routes.context import Context
 from tests.forked import eventually
@@ -30,6 +29,8 @@ from tests.service.conftest import (
     FakeBackend,
     RunningService,
     Serving,
+    problem,
+    session_cookie,
 )
 
 HOST = {"host": f"127.0.0.1:{PORT}"}
@@ -133,8 +134,7 @@ def test_many_clients_see_the_same_encoded_picture(moving: RunningService) -> No
 def test_the_cookie_opens(moving: RunningService) -> None:
     with moving.client() as client:
         client.post("/login", data={"secret": TOKEN})
-        name = cookie_name(moving.settings)
-        cookie = {"cookie": f"{name}={client.cookies[name]}"}
+        cookie = session_cookie(client, moving.settings)
     origin = f"http://127.0.0.1:{moving.port}"
     with open_screen(moving, headers=cookie, origin=origin) as screen:
         assert screen.recv(timeout=30.0)
@@ -165,9 +165,7 @@ def test_the_last_place_is_free_again(
         with client.stream("GET", url) as stream:
             assert stream.status_code == 200
             assert eventually(lambda: places.taken == 2)
-            answer = client.get(url)
-            assert answer.status_code == 503
-            assert answer.json()["type"] == "urn:rtagent:problem:too-many"
+            assert problem(client.get(url), 503)["type"] == "urn:rtagent:problem:too-many"
             with pytest.raises(InvalidStatus) as refusal:
                 open_screen(service)
             assert refusal.value.response.status_code == 503
@@ -181,8 +179,7 @@ def test_what_a_session_has_opened_ends_with_it(moving: RunningService) -> None:
     with moving.client() as owner, moving.client() as browser:
         del browser.headers["authorization"]
         browser.get(owner.post("/v1/logins").json()["url"])
-        name = cookie_name(moving.settings)
-        cookie = {"cookie": f"{name}={browser.cookies[name]}"}
+        cookie = session_cookie(browser, moving.settings)
         with (
             open_screen(moving, headers=cookie) as screen, open_screen(moving) as owners,
             browser.stream("GET", "/v1/stats/stream?hz=20") as stream,
@@ -239,16 +236,13 @@ def test_a_socket_that_is_not_there_is_refused_with_a_problem(
         client.websocket_connect(path, headers=HOST),
     ):
         pass
-    assert refusal.value.status_code == status
-    assert refusal.value.headers["content-type"] == "application/problem+json"
-    assert refusal.value.json()["type"].endswith(kind)
+    assert problem(refusal.value, status)["type"].endswith(kind)
 
 
 def test_without_an_upgrade_it_says_what_it_is(client: TestClient) -> None:
     answer = client.get("/v1/screen")
-    assert answer.status_code == 426
+    assert "WebSocket" in problem(answer, 426)["detail"]
     assert answer.headers["upgrade"] == "websocket"
-    assert "WebSocket" in answer.json()["detail"]
 
 
 def test_a_failure_inside_ends_the_socket_and_is_logged(

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.routes.context import Context
-from tests.service.conftest import FakeBackend, example_timeline
+from tests.service.conftest import FakeBackend, example_timeline, wrong_field
 
 
 def test_it_is_what_the_daemon_draws(client: TestClient) -> None:
@@ -41,6 +41,4 @@ def test_timelines_of_eight_lengths_are_kept_at_most(client: TestClient) -> None
 
 @pytest.mark.parametrize("seconds", ["0.4", "10.1", "-1", "x", "", "nan", "inf", "1e400"])
 def test_out_of_bounds(client: TestClient, seconds: str) -> None:
-    answer = client.get("/v1/timeline", params={"seconds": seconds})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "seconds"
+    assert wrong_field(client.get("/v1/timeline", params={"seconds": seconds})) == "seconds"
