@@ -61,15 +61,6 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.call, "set_inference", {"processes": 4})
-    message = supervisor.receive()
-    assert message["name"] == "set_inference"
-    assert message["arguments"] == {"processes": 4}
-    supervisor.end.send({"id": message["id"], "result": {"processes": 4}})
-    assert answer.result(30.0) == {"processes": 4}
-
-
 def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
     supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
@@ -224,21 +215,23 @@ def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
     assert len(versions) == 3
 
 
-def test_settings_in_force(daemon: Daemon) -> None:
-    backend, world = daemon.backend, daemon.world
-    assert backend.inference()["processes"] == 2
-    wanted = {"action_deadline_ms": 12.0, "algorithm": "maximum-time", "processes": "auto",
-              "injected_latency_ms": 82.0}
-    world.control.write(with_changes(world.control.desired, processes=5, rows=5, inference=wanted))
-    settings = backend.inference()
-    assert settings["processes"] == "auto", "what is wanted, not what it has led to"
-    assert settings["algorithm"] == "maximum-time"
-    assert settings["action_deadline_ms"] == 12.0
-    assert settings["injected_latency_ms"] == 82.0
-    assert settings["recommended_processes"] is None
-    assert backend.config()["inference"]["processes"] == "auto"
-    assert backend.config()["inference"]["injected_latency_ms"] == 82.0
-    assert backend.config()["env"] == world.config.model_dump(mode="json")["env"]
+@pytest.mark.parametrize(("section", "call", "wanted"), [
+    # An automatic number is what is wanted, not what it has led to.
+    ("inference", "inference", {"action_deadline_ms": 12.0, "algorithm": "maximum-time",
+                                "processes": "auto", "injected_latency_ms": 82.0}),
+    ("learning", "learning", {"processes": 2, "batch_size": 64, "order": "first-come",
+                              "paused": True}),
+    ("r3", "deadlines", {"mode": "step", "deadline_s": 30.0, "data_budget": 1000,
+                         "memory_budget_mb": 900}),
+])
+def test_settings_in_force(
+    daemon: Daemon, section: str, call: str, wanted: dict[str, Any]
+) -> None:
+    backend, control = daemon.backend, daemon.world.control
+    before = backend.config()
+    control.write(with_changes(control.desired, processes=5, rows=5, **{section: wanted}))
+    assert wanted.items() <= getattr(backend, call)().items()
+    assert backend.config() == {**before, section: {**before[section], **wanted}}
 
 
 def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
@@ -256,30 +249,18 @@ def test_the_timeline_counts_from_the_daemon_s_start(daemon: Daemon) -> None:
     assert drawn["bars"]["tick"] == drawn["workers"] == []
 
 
-def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
+def test_settings_come_with_their_progress(daemon: Daemon) -> None:
     backend, world = daemon.backend, daemon.world
-    assert backend.learning()["batch_size"] == 32
     roles = [
         {"name": f"learner {index}", "role": "learner", "index": index, "pid": 7, "restarts": 0,
          "state": state}
         for index, state in enumerate(("running", "starting"))
     ]
     world.status.write({"roles": roles})
-    world.control.write(with_changes(world.control.desired, learning={
-        "processes": 2, "batch_size": 64, "order": "first-come", "paused": True,
-    }))
-    state = backend.learning()
-    assert (state["processes"], state["ready"]) == (2, 1)
-    assert (state["batch_size"], state["order"], state["paused"]) == (64, "first-come", True)
-
-
-def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
-    backend, world = daemon.backend, daemon.world
-    wanted = {"mode": "step", "deadline_s": 30.0, "data_budget": 1000, "memory_budget_mb": 900}
-    world.control.write(with_changes(world.control.desired, r3=wanted))
+    world.control.write(with_changes(world.control.desired, learning={"processes": 2}))
+    assert backend.learning()["ready"] == 1
+    assert backend.inference()["recommended_processes"] is None
     state = backend.deadlines()
-    assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)
-    assert state["memory_budget_mb"] == 900
     assert set(state) >= {"elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap"}
     assert state["decisions"] == []
 
