@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,6 +23,11 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
+
+    def document(self, code: int = 0) -> Any:
+        """The JSON document that it printed, if it ended with this code."""
+        assert self.code == code, self.err
+        return json.loads(self.out)
 
 
 Run = Callable[..., Outcome]
@@ -52,6 +59,21 @@ def refused(run: Run) -> Refused:
         return err
 
     return run_it
+
+
+def rtagent(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `rtagent` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "rtagent", *arguments], text=True, timeout=300, check=False,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configured one: not there yet, and never the user's own."""
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 def announce(folder: Path, url: str, pid: int | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from pathlib import Path
@@ -54,7 +53,7 @@ def test_lists_the_scripts(run: Run) -> None:
     assert listed.code == 0
     assert "Says what it was told." in listed.out
     assert "helper" not in listed.out
-    assert json.loads(run("bench", "--json").out) == [
+    assert run("bench", "--json").document() == [
         {"name": "echo", "summary": "Says what it was told."}
     ]
 

@@ -52,9 +52,8 @@ def test_a_loss_above_the_noise_is_one(record: Record, now: float, holds: bool) 
 def test_what_holds_is_shown_and_each_benchmark_runs_once(
     run: Run, measured: dict[str, Any]
 ) -> None:
-    done = run("bench", "--check", "--json")
-    assert done.code == 0
-    assert [(each["now"], each["holds"]) for each in json.loads(done.out)] == [
+    done = run("bench", "--check", "--json").document()
+    assert [(each["now"], each["holds"]) for each in done] == [
         (2.9, True), (1.4, True), (7.0, True)]
     assert measured["runs"] == [("fast", ("--quick",)), ("other", ())]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     monkeypatch.setattr(check_env, "check_realtime", check_realtime)
     return asked
+
+
+def found_usable(report: dict[str, Any]) -> str:
+    """What the report says of whether the environment can be used."""
+    checks = {check["name"]: check for check in report["checks"]}
+    return str(checks["usable"]["found"])
 
 
 def test_warnings_pass(run: Run, calls: list[tuple[Any, ...]]) -> None:
@@ -67,9 +72,8 @@ def test_the_configuration_counts(
 
 
 def test_json(run: Run, calls: list[tuple[Any, ...]]) -> None:
-    shown = run("check-env", "Bad-v0", "--json", "--seconds", "1")
-    report = json.loads(shown.out)
-    assert (shown.code, report["ok"], report["environment"]) == (1, False, "Bad-v0")
+    report = run("check-env", "Bad-v0", "--json", "--seconds", "1").document(1)
+    assert (report["ok"], report["environment"]) == (False, "Bad-v0")
     assert [check["verdict"] for check in report["checks"]] == ["warn", "fail"]
 
 
@@ -90,10 +94,8 @@ def test_what_json_cannot_be_read_is_one_line(refused: Refused, kwargs: str) -> 
 
 @pytest.mark.process
 def test_an_unknown_environment_fails_with_a_hint(run: Run) -> None:
-    shown = run("check-env", "CartPol-v1", "--json")
-    checks = {check["name"]: check for check in json.loads(shown.out)["checks"]}
-    assert shown.code == 1
-    assert "did you mean CartPole-v1" in checks["usable"]["found"]
+    report = run("check-env", "CartPol-v1", "--json").document(1)
+    assert "did you mean CartPole-v1" in found_usable(report)
 
 
 @pytest.mark.process
@@ -106,6 +108,6 @@ def test_what_no_configuration_takes_is_said_as_the_daemon_says_it(run: Run) -> 
 
 @pytest.mark.process
 def test_it_says_what_the_agent_sees(run: Run) -> None:
-    told = run("check-env", "CartPole-v1", "--rate-hz", "50", "--seconds", "0.2", "--json").out
-    checks = {check["name"]: check for check in json.loads(told)["checks"]}
-    assert checks["usable"]["found"] == "at 50 Hz; the agent sees a vector of 4 numbers"
+    options = ("--rate-hz", "50", "--seconds", "0.2", "--json")
+    report = run("check-env", "CartPole-v1", *options).document()
+    assert found_usable(report) == "at 50 Hz; the agent sees a vector of 4 numbers"

@@ -87,9 +87,7 @@ def test_a_check_that_the_system_prevents_is_bad_and_ends_no_other(
         doctor_machine.python,
     ))
     monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
-    done = run("doctor", "--json")
-    assert done.code == 1
-    memory, swap, access, python, *_ = json.loads(done.out)
+    memory, swap, access, python, *_ = run("doctor", "--json").document(1)
     assert memory == {
         "name": "memory", "verdict": "bad", "found": "/proc/meminfo does not say it",
         "advice": "mount /proc",
@@ -115,9 +113,7 @@ def test_a_jitter_that_cannot_be_measured_ends_no_other_check(
 
     monkeypatch.setattr(doctor, "CHECKS", (doctor_machine.python,))
     monkeypatch.setattr(doctor, "measure_jitter", refuse)
-    done = run("doctor", "--json")
-    assert done.code == 1, done.err
-    python, *_, last = json.loads(done.out)
+    python, *_, last = run("doctor", "--json").document(1)
     assert (python["name"], last["name"], last["verdict"]) == ("Python", "jitter", "bad")
     assert "no fork" in f"{last['found']} {last['advice']}"
     assert "limit" in last["advice"]
@@ -190,8 +186,7 @@ def test_a_state_directory_that_cannot_be_used_is_bad_and_ends_no_other_check(
     monkeypatch.setattr(doctor, "CHECKS", ())
     monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
     done = run("doctor", "--json", "--state-dir", str(tmp_path / "state"))
-    assert done.code == 1, done.err
-    check, after, *_ = json.loads(done.out)
+    check, after, *_ = done.document(1)
     assert (check["name"], check["verdict"], after["name"]) == ("state directory", "bad", "jitter")
     assert found in check["found"]
     assert advice in check["advice"]

@@ -94,14 +94,14 @@ def test_options_reach_the_daemon(run: Run, service: RunningService) -> None:
         event(number, ("set", "failed", "restarted")[number % 3]) for number in range(60, 0, -1)
     ]
     assert len(lines(run("events").out)) == events_command.DEFAULT_LIMIT
-    shown = run("events", "--limit", "3", "--kind", "set", "--kind", "failed", "--json")
-    assert [each["id"] for each in json.loads(shown.out)] == [57, 58, 60]
-    assert json.loads(shown.out)[2] == {**service.backend.history[0], "level": "info"}
+    shown = run("events", "--limit", "3", "--kind", "set", "--kind", "failed", "--json").document()
+    assert [each["id"] for each in shown] == [57, 58, 60]
+    assert shown[2] == {**service.backend.history[0], "level": "info"}
 
 
 def test_nothing_has_happened(run: Run, service: RunningService) -> None:
     assert lines(run("events").out) == []
-    assert json.loads(run("events", "--json").out) == []
+    assert run("events", "--json").document() == []
 
 
 def test_where_nothing_is_of_a_kind_those_that_there_are_are_named(

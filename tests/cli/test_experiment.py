@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from benchmarks import experiment as engine
 from rtagent.processes.interrupts import EXIT_INTERRUPTED
-from tests.cli.conftest import Refused, Run
+from tests.cli.conftest import Run
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lists_the_experiments(run: Run) -> None:
-    listed = {each["name"]: each["summary"] for each in json.loads(run("experiment", "--json").out)}
+    listed = {each["name"]: each["summary"] for each in run("experiment", "--json").document()}
     assert listed["interaction-time"].startswith("Interaction time against inference time")
     assert "__init__" not in listed
     shown = run("experiment", "--list")
@@ -46,7 +45,7 @@ def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
     assert f"{tmp_path / 'out'}, quick: results.csv, intervals.csv" in shown.out.replace("\n", "")
     assert "± is half of the 95 % interval of a mean over the seeds" in shown.out
     (tmp_path / "out" / "interaction-time.png").unlink()
-    again = json.loads(run(*arguments, "--json").out)
+    again = run(*arguments, "--json").document()
     assert again["commands"][0].startswith("rtagent experiment interaction-time --quick --out ")
     found = {each["params"]["contender"]: each["figures"] for each in again["trials"]}
     assert found["sequential"]["interaction_ticks"] == pytest.approx(3, abs=0.1)
@@ -70,15 +69,3 @@ def test_an_interruption_tells_which_command_goes_on(
     assert ended.code == EXIT_INTERRUPTED
     # With --anew the finished trials would be thrown away.
     assert f": rtagent experiment discounting --quick --out {out} --seeds 0\n" in ended.err
-
-
-@pytest.mark.parametrize(("arguments", "why"), [
-    ("dance", "no experiment 'dance'; there are: "),
-    *((f"interaction-time --seeds 0 {each}", f"--seeds {each}: must be 0 to 2147483647")
-      for each in ("-1", "2147483648")),
-    ("interaction-time --only ticks=7.5", "--only ticks=7.5: no such trial; ticks is one of "),
-    ("interaction-time --out /dev/null/x", "/dev/null/x: Not a directory"),
-])
-def test_mistakes_are_told_in_one_line(refused: Refused, arguments: str, why: str) -> None:
-    assert why in refused("experiment", *arguments.split())
-

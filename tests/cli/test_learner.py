@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from rtagent.clock import VirtualClock
 from rtagent.cluster.held_folder import VARIABLE
 from rtagent.cluster.ray_checks import LostError, NotStartedError
 from rtagent.errors import UserError
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 NODE = {"id": "robot-1", "share": 32, "generated": 600, "rate": 49.96, "learned": 64,
         "silent_s": 0.1}
@@ -143,7 +142,7 @@ def test_a_learner_that_ran_before_with_another_folder_is_told_once(
 def test_without_options_a_ray_of_its_own(run: Run, session: Session) -> None:
     found = run("learner", "--json")
     assert session.calls[:2] == [("connect", None, None), ("find_learner", "rtagent", None)]
-    assert json.loads(found.out) == status(100) | {"batches_per_s": None}
+    assert found.document() == status(100) | {"batches_per_s": None}
 
 
 @pytest.mark.parametrize(
@@ -158,10 +157,9 @@ def test_a_ray_of_its_own_says_who_can_join(
     assert "cluster.address=" not in run("learner", "--address", "10.0.0.1:6379").err
 
 
-def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None:
+def test_without_ray_it_says_what_to_install(refused: Refused, session: Session) -> None:
     session.refused = "needs Ray: pip install 'rtagent[cluster]'"
-    found = run("learner")
-    assert (found.code, found.err) == (2, f"rtagent: {session.refused}\n")
+    assert refused("learner") == f"rtagent: {session.refused}\n"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +173,9 @@ def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None
     ],
 )
 def test_bad_options_are_one_line(
-    run: Run, session: Session, options: tuple[str, ...], named: str
+    refused: Refused, session: Session, options: tuple[str, ...], named: str
 ) -> None:
-    found = run("learner", *options)
-    assert found.code == 2
-    assert named in found.err
-    assert found.err.count("\n") == 1
+    assert named in refused("learner", *options)
     assert session.calls == []
 
 

@@ -19,7 +19,7 @@ from rtagent import __version__, cli
 from rtagent.cli import EXIT_BROKEN_PIPE
 from rtagent.cli.output import print_json
 from rtagent.errors import LIMITS, UserError
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, rtagent
 
 PRELOAD = "rtagent.processes.preload"
 
@@ -131,20 +131,14 @@ def test_a_closed_pipe_is_quiet(command: str) -> None:
     """A document and a table; 1 is the code of what a command has found out."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "rtagent", *command.split()], stdout=writer,
-        stderr=subprocess.PIPE, text=True, check=False,
-    )
+    done = rtagent(*command.split(), stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (EXIT_BROKEN_PIPE, "")
 
 
 def test_what_the_terminal_cannot_show_is_escaped() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rtagent", "config", "show", "--set", "run.state_dir=/tmp/😀"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True, text=True, check=False,
-    )
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = rtagent("config", "show", "--set", "run.state_dir=/tmp/😀", env=ascii_only)
     assert 'state_dir = "/tmp/\\U0001f600"' in done.stdout, done.stderr
 
 
@@ -152,10 +146,7 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
 def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
     """A short one is written at the end, a long one at once."""
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "rtagent", *command.split()], stdout=full,
-            stderr=subprocess.PIPE, text=True, check=False,
-        )
+        done = rtagent(*command.split(), stdout=full)
     assert done.stderr == "rtagent: cannot write: No space left on device\n"
     assert done.returncode == 2
 

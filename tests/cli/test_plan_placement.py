@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.daemon import options
 from rtagent.cli import plan_placement
 from rtagent.cli import profile as profile_command
 from rtagent.cli.plan_placement import describe
@@ -80,8 +80,8 @@ def test_the_picture_says_the_time_that_is_predicted(
     monkeypatch.setattr(profile_command, "in_measured_process", lambda *_: ("key", profile))
     titles: list[str] = []
     monkeypatch.setattr(plan_placement, "draw", lambda path, title, plan: titles.append(title))
-    options = ["--picture", str(tmp_path / "plan.png"), "--set", f"run.state_dir={tmp_path}"]
-    document = json.loads(run("plan", "--placement", "--json", *options).out)
+    drawn = ["--picture", str(tmp_path / "plan.png"), "--set", f"run.state_dir={tmp_path}"]
+    document = run("plan", "--placement", "--json", *drawn).document()
     assert f"predicted {document['predicted_ms']:.1f} ms" in titles[0]
     assert f"its parts {document['predicted_ms'] / 2.0:.1f} ms" in titles[0]
 
@@ -94,7 +94,7 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
     assert shown.count("a step takes 7.80 ms in float32, 14.80 ms in bfloat16") == 2
     assert "conv forward" in done.out
     assert (tmp_path / FOLDER / "key.json").is_file()
-    document = json.loads(run("profile", "--set", f"run.state_dir={tmp_path}", "--json").out)
+    document = run("profile", "--set", f"run.state_dir={tmp_path}", "--json").document()
     assert document[0]["batch_size"] == 32
 
 
@@ -104,13 +104,9 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
 def test_a_real_step_is_profiled_planned_and_measured(
     run: Run, tmp_path: Path, world: str, algorithm: str
 ) -> None:
-    done = run(
-        "plan", "--placement", "--set", f"env.id={world}", "--set",
-        f"learning.algorithm={algorithm}", "--set", f"run.state_dir={tmp_path}",
-        "--seconds", "0.1", "--json",
-    )
-    assert done.code == 0, done.err
-    document = json.loads(done.out)
+    settings = (f"env.id={world}", f"learning.algorithm={algorithm}", f"run.state_dir={tmp_path}")
+    plan = ("plan", "--placement", *options(*settings), "--seconds", "0.1", "--json")
+    document = run(*plan).document()
     assert document["measured_ms"] > 0.0
     assert 0.0 < document["predicted_ms"] <= document["best_single_unit_ms"]
     assert len(list((tmp_path / FOLDER).glob("*.json"))) == 1
@@ -127,6 +123,5 @@ def test_chunks_are_not_learned(length: int) -> None:
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_step_that_cannot_be_placed_is_one_line(refused: Refused, tmp_path: Path) -> None:
     settings = ("env.id=CartPole-v1", "learning.algorithm=ppo", f"run.state_dir={tmp_path}")
-    options = [part for setting in settings for part in ("--set", setting)]
-    said = refused("profile", *options, "--seconds", "0.1")
+    said = refused("profile", *options(*settings), "--seconds", "0.1")
     assert said.startswith("rtagent: a step of ppo cannot be")

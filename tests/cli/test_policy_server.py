@@ -142,18 +142,6 @@ def test_a_factory_is_served(
     assert found.get("policy_state", np.zeros(0)).tolist() == [1.0] * state
 
 
-@pytest.mark.parametrize(("command", "said"), [
-    ("absent", "absent: no such checkpoint"),
-    ("no_such_module:make --set env.id=CartPole-v1", "no_such_module:make"),
-    ("--parallel 0", "--parallel 0: must be 1 to 64"),
-    ("--host 0.0.0.0", "RTAGENT_REMOTE_TOKEN"),
-    ("--tls-key absent.key", "--tls-key needs --tls-certificate"),
-    ("--tls-certificate absent.pem", "--tls-certificate: cannot read absent.pem"),
-])
-def test_what_cannot_be_served_is_one_line(refused: Refused, command: str, said: str) -> None:
-    assert said in refused("policy-server", *command.split(), "--port", "0")
-
-
 @pytest.mark.usefixtures("_importable")
 @pytest.mark.parametrize(("setting", "said"), [
     ("policy.device=cuda:99", "policy.device = 'cuda:99': "),

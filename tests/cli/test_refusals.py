@@ -60,6 +60,12 @@ REFUSED = [
     *((f"experiment {each}", f"{each.split()[0]}: give the name of an experiment, too")
       for each in ("--quick", "--out r", "--seeds 3", "--only a=1", "--anew")),
     ("experiment --list --quick", "--quick: give the name of an experiment, too"),
+    ("experiment dance", "no experiment 'dance'; there are: "),
+    *((f"experiment interaction-time --seeds 0 {each}", f"--seeds {each}: must be 0 to 2147483647")
+      for each in ("-1", "2147483648")),
+    ("experiment interaction-time --only ticks=7.5",
+     "--only ticks=7.5: no such trial; ticks is one of "),
+    ("experiment interaction-time --out /dev/null/x", "/dev/null/x: Not a directory"),
     *((f"check-env CartPole-v1 --kwargs {each}", f"--kwargs {each}: ")
       for each in ("{", "[1]", "speed=2")),
     ("check-env CartPole-v1 --rate-hz 0", "rate_hz = 0"),
@@ -69,6 +75,9 @@ REFUSED = [
     ("config show --format markdown", "--format markdown"),
     ("config schema --format table --json", "--format table"),
     ("config show --config none.toml", "none.toml: No such file"),
+    *((f"config schema {option} learning.rollout=64", "of `show` alone")
+      for option in ("--set", "--config")),
+    ("rerun --save run", "--save run: "),
     ("simulate --processes many", "'many'"),
     ("simulate --algorithm magic", "algorithm: 'magic'"),
     ("simulate --distribution flat", "distribution: 'flat'"),
@@ -101,6 +110,14 @@ REFUSED = [
     ("simulate --spread -0.5", "spread"),
     ("simulate --spread inf", "--spread inf"),
     ("simulate --seed -1", "--seed -1"),
+    *((f"policy-server {options} --port 0", said) for options, said in (
+        ("absent", "absent: no such checkpoint"),
+        ("no_such_module:make --set env.id=CartPole-v1", "no_such_module:make"),
+        ("--parallel 0", "--parallel 0: must be 1 to 64"),
+        ("--host 0.0.0.0", "RTAGENT_REMOTE_TOKEN"),
+        ("--tls-key absent.key", "--tls-key needs --tls-certificate"),
+        ("--tls-certificate absent.pem", "--tls-certificate: cannot read absent.pem"),
+    )),
     ("policy-server --host '' --port 0", "rtagent: 0.0.0.0 can be reached from other machines"),
     ("policy-server --host ü..x --port 0", "cannot listen on ü..x port 0: encoding of host"),
     ("donkey-sim --port 70000", "--port 70000: must be 0 to 65535"),
@@ -151,10 +168,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("call", "reason"), REFUSED, ids=[call for call, _ in REFUSED])
 def test_it_says_why_in_one_line(
-    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, reason: str
+    refused: Refused, state_dir: Path, monkeypatch: pytest.MonkeyPatch, call: str, reason: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(state_dir.parent)
     assert reason in refused(*shlex.split(call))
-    assert not list(tmp_path.glob("*.demo"))
-    assert not (tmp_path / "state" / "daemon.json").exists()
+    assert not list(state_dir.parent.glob("*.demo"))
+    assert not (state_dir / "daemon.json").exists()

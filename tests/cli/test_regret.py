@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -36,9 +35,7 @@ def test_three_worlds_and_their_differences(run: Run, tmp_path: Path) -> None:
     path = leave_checkpoint(tmp_path, *CARTPOLE)
     picture = tmp_path / "regret.png"
     options = ("--episodes", "4", "--states", "5", "--clones", "3", "--picture", str(picture))
-    code, out, err = run("regret", str(path), "--reference", str(path), *options, "--json")
-    assert code == 0, err
-    found = json.loads(out)
+    found = run("regret", str(path), "--reference", str(path), *options, "--json").document()
     worlds, regrets = found["worlds"], found["regret"]
     assert (found["episodes"], found["matched_starts"], found["acting"]) == (4, True, "greedy")
     mean = {name: np.mean(each["returns"]) for name, each in worlds.items()}

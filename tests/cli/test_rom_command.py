@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,7 @@ from rtagent.cli import rom as rom_command
 from rtagent.env.gameboy.rom import RomStatus, bundled_roms
 from tests.cli.conftest import Run
 
-
-@pytest.fixture(autouse=True)
-def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The configured one: empty, and never the user's own."""
-    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
-    return tmp_path / "state"
+pytestmark = pytest.mark.usefixtures("state_dir")
 
 
 def test_the_built_in_games_are_listed_and_right(run: Run) -> None:
@@ -24,7 +18,7 @@ def test_the_built_in_games_are_listed_and_right(run: Run) -> None:
     assert listed.code == 0
     assert "ok" in listed.out
     assert "missing" in listed.out
-    roms = json.loads(run("rom", "verify", "--json").out)
+    roms = run("rom", "verify", "--json").document()
     assert [rom["status"] for rom in roms] == ["ok"] * 2 + ["missing"] * 4
     assert set(roms[0]) == {"title", "path", "licence", "status"}
     assert [Path(rom["path"]).name for rom in roms[:2]] == ["duel.gb", "starfall.gb"]
@@ -39,10 +33,10 @@ def test_a_cartridge_is_imported_and_verified(run: Run, state_dir: Path) -> None
     done = run("rom", "import", mine, "--as", "mine")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("mine: unverified: ")
-    (told,) = json.loads(run("rom", "import", mine, "--as", "mine", "--json").out)
+    (told,) = run("rom", "import", mine, "--as", "mine", "--json").document()
     assert (told["name"], told["verified"]) == ("mine", False)
     assert Path(told["path"]).parent == state_dir / "roms"
-    assert json.loads(run("rom", "list", "--json").out)[-1]["status"] == "unverified"
+    assert run("rom", "list", "--json").document()[-1]["status"] == "unverified"
     assert run("rom", "verify").code == 0
     Path(told["path"]).write_bytes(b"")
     refused = run("rom", "verify")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +43,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def test_the_score_is_found(run: Run, states: dict[int, Path]) -> None:
     low, middle, high = sorted(states)
     looks = [f"{states[low]}={low}", "increased", str(states[middle]), f"{states[high]}={high}"]
-    code, out, err = run("rom", "search", str(ROM), *looks, "--json", "--most", "1000")
-    assert code == 0, err
-    found = json.loads(out)
+    found = run("rom", "search", str(ROM), *looks, "--json", "--most", "1000").document()
     assert found["found"] == len(found["places"])
     wanted = {"address": "0xc002", "type": "u2le", "values": [low, middle, high]}
     assert wanted in found["places"]

@@ -23,8 +23,7 @@ KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "ga
 
 def test_json_has_the_contract_s_keys(run: Run) -> None:
     done = run("simulate", "--seconds", "4", "--json")
-    assert done.code == 0
-    assert list(json.loads(done.out)) == KEYS
+    assert list(done.document()) == KEYS
     assert done.err == ""
 
 
@@ -35,7 +34,7 @@ def test_all_options_reach_the_simulation(run: Run) -> None:
         *("--distribution", "constant", "--spread", "0", "--processes", "5"),
         *("--seconds", "20", "--seed", "3", "--json"),
     )
-    assert json.loads(done.out)["inaction_fraction"] == pytest.approx(0.8, abs=0.02)
+    assert done.document()["inaction_fraction"] == pytest.approx(0.8, abs=0.02)
 
 
 def test_the_seed_decides(run: Run) -> None:
@@ -59,7 +58,7 @@ def test_sequential_interaction_is_that_of_one_process(run: Run) -> None:
 
 def test_what_never_happens_is_not_a_number(run: Run) -> None:
     call = ("simulate", "--algorithm", "sequential", "--processes", "1", "--seconds", "5")
-    assert json.loads(run(*call, "--json").out)["converged_s"] is None
+    assert run(*call, "--json").document()["converged_s"] is None
     assert "never" in run(*call).out
 
 
@@ -69,9 +68,9 @@ SHORT = ("--seconds", "4", "--json")
 
 def test_a_whole_run_is_the_same_for_a_seed(run: Run) -> None:
     call = (*POLE, *SHORT, "--inference-ms", "30", "--set", "learning.learning_starts=64")
-    first, same = (json.loads(run(*call, "--policy", "train").out) for _ in range(2))
+    first, same = (run(*call, "--policy", "train").document() for _ in range(2))
     other, configured = (
-        json.loads(run(*call, *seed).out) for seed in (("--seed", "1"), ("--set", "run.seed=1"))
+        run(*call, *seed).document() for seed in (("--seed", "1"), ("--set", "run.seed=1"))
     )
     for each in (first, same, other, configured):
         assert each.pop("took_s") > 0.0
@@ -87,7 +86,7 @@ def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: 
     settings = ("--set", "inference.processes=3", "--set", "learning.learning_starts=64")
     assert run(*POLE, *SHORT, *settings, "--save", str(tmp_path)).code == 0
     play = ("simulate", "--policy", str(tmp_path), *SHORT)
-    found = json.loads(run(*play, "--env", "CartPole-v1").out)
+    found = run(*play, "--env", "CartPole-v1").document()
     assert (found["updates"], found["learners"], found["processes"]) == (0, 0, 3)
     assert found["update_ms"] is None
     assert found["policy"].startswith(str(tmp_path / "checkpoint-"))

@@ -62,18 +62,19 @@ def test_no_authority_is_loaded_for_a_daemon_without_tls(
     assert run("status").code == 0
 
 
-def test_status_shows_short_inference_times(run: Run, backend: FakeBackend) -> None:
-    backend.figures["inference"]["estimate_ms"] = 0.0042
-    assert "inference time 0.0042 ms" in words(run)
-
-
-def test_status_does_not_call_a_few_lost_ticks_none(run: Run, backend: FakeBackend) -> None:
-    backend.figures["actions"] |= {
-        "inaction_fraction_60s": 0.0, "inaction_fraction": 3e-6, "from_chunk": 0.002,
-    }
-    shown = words(run)
-    assert "0.00% of the last 60 s, 0.01% of the run" in shown
-    assert "0.20% of ticks by later actions of chunks" in shown
+@pytest.mark.parametrize(("section", "figures", "said"), [
+    ("inference", {"estimate_ms": 0.0042}, "inference time 0.0042 ms"),
+    ("actions", {"inaction_fraction_60s": 0.0, "inaction_fraction": 3e-6},
+     "0.00% of the last 60 s, 0.01% of the run"),
+    ("actions", {"from_chunk": 0.002}, "0.20% of ticks by later actions of chunks"),
+    ("cluster", {"connected": False, "since_s": 12.3, "reason": "no resource\x1b[2J learner"},
+     "cluster cut for 12 s: no resource [2J learner"),
+])
+def test_status_shows_what_is_little_and_what_there_may_be(
+    run: Run, backend: FakeBackend, section: str, figures: dict[str, Any], said: str
+) -> None:
+    backend.figures.setdefault(section, {}).update(figures)
+    assert said in words(run)
 
 
 def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: FakeBackend) -> None:
@@ -95,14 +96,8 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
         "memory 850 MiB used, budget 900 MiB",
     ):
         assert part in shown, part
-    report = json.loads(run("status", "--json").out)
+    report = run("status", "--json").document()
     assert (report["injected_latency_ms"], report["automatic_processes"]) == (82.0, True)
-
-
-def test_a_cluster_where_there_is_one(run: Run, backend: FakeBackend) -> None:
-    reason = "no resource\x1b[2J learner"
-    backend.figures["cluster"] = {"connected": False, "since_s": 12.3, "reason": reason}
-    assert "cluster cut for 12 s: no resource [2J learner" in words(run)
 
 
 def test_the_last_traceback_is_shown_whole_without_control_characters(
@@ -116,7 +111,7 @@ def test_the_last_traceback_is_shown_whole_without_control_characters(
 
 
 def test_status_as_json(run: Run, backend: FakeBackend) -> None:
-    report = json.loads(run("status", "--json").out)
+    report = run("status", "--json").document()
     assert report["status"]["run_id"] == "20250101-abcd"
     assert report["stats"].pop("verdicts")
     assert report["stats"] == backend.figures
@@ -154,13 +149,13 @@ def test_set_knows_every_live_setting(run: Run, backend: FakeBackend) -> None:
 
 @pytest.mark.usefixtures("service")
 def test_set_as_json(run: Run) -> None:
-    done = json.loads(run("set", "inference.processes=4", "--json").out)
+    done = run("set", "inference.processes=4", "--json").document()
     assert done == {"key": "inference.processes", "before": 2, "after": 4}
 
 
 def test_several_change_together_in_the_order_given(run: Run, backend: FakeBackend) -> None:
     settings = ("r3.deadline_s=30", "inference.processes=3", "r3.mode=step", "r3.data_budget=9")
-    done = json.loads(run("set", *settings, "--json").out)
+    done = run("set", *settings, "--json").document()
     assert [each["key"] for each in done] == [
         "r3.deadline_s", "r3.mode", "r3.data_budget", "inference.processes"
     ]
@@ -272,7 +267,7 @@ def test_notes_that_others_can_write_are_not_believed(
 def test_login_prints_an_address_and_ends_all_sessions(run: Run, service: RunningService) -> None:
     url = f"http://127.0.0.1:{service.port}/?code="
     assert run("login").out.startswith(url)
-    made = json.loads(run("login", "--json").out)
+    made = run("login", "--json").document()
     assert made["url"].startswith(url)
     assert made["expires_in_s"] == 600.0
     assert re.fullmatch(r"\d+ ended\n", run("login", "--end-all").out)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from benchmarks.daemon import options
 from rtagent.cli import train
 from rtagent.cli.train import Goal, live_figures
 from rtagent.clock import VirtualClock
@@ -93,20 +94,19 @@ class FakeRuntime:
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRuntime:
+def runtime(monkeypatch: pytest.MonkeyPatch, state_dir: Path) -> FakeRuntime:
     """Takes the place of the real one; it has recorded two episodes and a checkpoint."""
     fake = FakeRuntime()
-    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(train, "Runtime", fake)
     monkeypatch.setattr(train, "MonotonicClock", lambda: fake.clock)
-    run_dir = tmp_path / "state" / "runs" / "r1"
+    run_dir = state_dir / "runs" / "r1"
     (run_dir / "tensorboard").mkdir(parents=True)
     (run_dir / "tensorboard" / "events.out.tfevents.1").write_bytes(b"events")
     (run_dir / "episodes.csv").write_text(
         "tick,length,return,seconds\n59,60,1.0,1.0\n119,60,4.0,2.0\n"
     )
-    (tmp_path / "state" / "checkpoints").mkdir()
-    (tmp_path / "state" / "checkpoints" / f"checkpoint-{700:012d}.safetensors").write_bytes(b"w")
+    (state_dir / "checkpoints").mkdir()
+    (state_dir / "checkpoints" / f"checkpoint-{700:012d}.safetensors").write_bytes(b"w")
     return fake
 
 
@@ -167,24 +167,24 @@ def test_a_run_too_short_to_learn_says_so(ticks: int, applied: int, reason: str)
 
 
 @pytest.mark.usefixtures("runtime")
-def test_the_updates_are_those_of_the_checkpoint(run: Run, tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "state" / "runs" / "r1" / EVENTS_FILE, lambda reason: None)
+def test_the_updates_are_those_of_the_checkpoint(run: Run, state_dir: Path) -> None:
+    log = EventLog(state_dir / "runs" / "r1" / EVENTS_FILE, lambda reason: None)
     for number, updates in enumerate((500, 754)):
         log.put({"id": number, "at": "2030-01-01T12:00:00+00:00", "uptime_s": 1.0,
                  "kind": "checkpoint", "source": "learner 0", "updates": updates})
     log.close(5.0)
-    done = json.loads(run("train", "--seconds", "3", "--json").out)
+    done = run("train", "--seconds", "3", "--json").document()
     assert (done["updates"], done["updates_in_this_run"]) == (754, 30 + 54)
 
 
 def test_an_update_between_two_looks_is_not_counted_twice(run: Run, runtime: FakeRuntime) -> None:
     runtime.at = {5: lambda: runtime.clock.advance(0.2)}
-    done = json.loads(run("train", "--seconds", "0.9", "--json").out)
+    done = run("train", "--seconds", "0.9", "--json").document()
     assert done["updates"] == 670 + done["updates_in_this_run"]
 
 
 def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
-    done = json.loads(run("train", "--updates", "45", "--json").out)
+    done = run("train", "--updates", "45", "--json").document()
     assert done["updates_in_this_run"] >= 45
     assert runtime.clock.now() == pytest.approx(4.5, abs=0.26)
     assert done["episodes"] == 2
@@ -201,7 +201,7 @@ def test_the_mean_return_is_said_to_be_of_as_many_episodes_as_there_were(run: Ru
 
 def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
-    done = json.loads(run("train", "--seconds", "1", "--out", str(out), "--json").out)
+    done = run("train", "--seconds", "1", "--out", str(out), "--json").document()
     assert {path.name for path in out.iterdir()} == {
         "learning.png", "episodes.csv", "tensorboard", "checkpoint-000000000700.safetensors",
     }
@@ -210,10 +210,10 @@ def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_pa
 
 
 def test_results_may_go_where_the_run_writes_its_checkpoints(
-    runtime: FakeRuntime, tmp_path: Path
+    runtime: FakeRuntime, state_dir: Path
 ) -> None:
-    config = load_config(overrides=[f"run.state_dir={tmp_path}/state"])
-    out = tmp_path / "state" / "checkpoints"
+    config = load_config(overrides=[f"run.state_dir={state_dir}"])
+    out = state_dir / "checkpoints"
     found = train.write_results(config, runtime(config).run_dir, out, History(1.0))
     assert Path(found["checkpoint"]) == out / "checkpoint-000000000700.safetensors"
     assert Path(found["checkpoint"]).read_bytes() == b"w"
@@ -306,7 +306,7 @@ def test_what_cannot_go_on_leaves_the_results_so_far(
 def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -> None:
     (runtime.config.state_dir).mkdir(parents=True, exist_ok=True)
     runtime.run_id = "r2"
-    done = json.loads(run("train", "--seconds", "1", "--json").out)
+    done = run("train", "--seconds", "1", "--json").document()
     assert (done["episodes"], done["episodes_kept"]) == (2, 0)
     assert done["mean_return_last_20"] is None
 
@@ -338,11 +338,11 @@ def _rtagent(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _cartpole(folder: Path) -> list[str]:
-    settings = ("env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1",
-                "learning.learning_starts=100", "learning.updates_per_tick=1",
-                "replay.capacity=20000")
-    options = [option for each in settings for option in ("--set", each)]
-    return [*options, "--state-dir", str(folder)]
+    settings = options(
+        "env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1", "replay.capacity=20000",
+        "learning.learning_starts=100", "learning.updates_per_tick=1",
+    )
+    return [*settings, "--state-dir", str(folder)]
 
 
 @pytest.mark.process

@@ -79,7 +79,7 @@ def test_the_main_figures() -> None:
         "01-01 12:00:31  restarted  inference 1  reason: killed [31m by SIGKILL",
     ):
         assert part in shown
-    for absent in ("R3", "memory", "PAUSED", "injected", "\x1b", "more"):
+    for absent in ("R3", "memory", "PAUSED", "injected", "cluster", "\nserver", "\x1b", "more"):
         assert absent not in shown
 
 
@@ -141,26 +141,19 @@ def test_deadlines_memory_and_pause() -> None:
     assert "PAUSED" in shown
 
 
-def test_a_cluster_where_there_is_one() -> None:
-    assert "cluster" not in text(snapshot())
-    stats = example_stats() | {
-        "cluster": {"connected": True, "since_s": 12.3, "batches_in_flight": 3,
-                    "emulated": {"rtt_ms": 200.0, "bandwidth_mbps": None, "loss": 0.0}}
-    }
-    shown = text(snapshot(stats=stats))
-    assert "connected for 12 s, 3 batches in flight (emulated: 200 ms round trip)" in shown
-
-
-def test_a_policy_server_where_there_is_one() -> None:
-    """Its title was glued to what is said of it."""
-    assert "\nserver" not in text(snapshot())
-    stats = copy.deepcopy(example_stats())
-    stats["inference"]["remote"] = {
-        "connected": True, "round_trip_ms": 60.4, "queue_ms": 1.2, "compute_ms": 80.3,
-        "in_flight": 9, "dropped": 0, "hedged": 0,
-    }
-    said = "connected, 60.4 ms on the network, 1.2 ms in its queue, 80.3 ms computing, 9 in flight"
-    assert f"\nserver     {said}\n" in text(snapshot(stats=stats))
+@pytest.mark.parametrize(("path", "figures", "said"), [
+    ("cluster", {"connected": True, "since_s": 12.3, "batches_in_flight": 3,
+                 "emulated": {"rtt_ms": 200.0, "bandwidth_mbps": None, "loss": 0.0}},
+     "cluster    connected for 12 s, 3 batches in flight (emulated: 200 ms round trip)"),
+    ("inference.remote", {"connected": True, "round_trip_ms": 60.4, "queue_ms": 1.2,
+                          "compute_ms": 80.3, "in_flight": 9, "dropped": 0, "hedged": 0},
+     "server     connected, 60.4 ms on the network, 1.2 ms in its queue, 80.3 ms computing, "
+     "9 in flight"),
+])
+def test_a_cluster_and_a_policy_server_where_they_are(
+    path: str, figures: dict[str, Any], said: str
+) -> None:
+    assert f"\n{said}\n" in text(changed(path, figures))
 
 
 def test_an_automatic_number() -> None:

@@ -15,6 +15,7 @@ from benchmarks.daemon import RunningDaemon, options
 from rtagent.cli.serve import PROTECTED
 from rtagent.processes.scheduling import SERVICE_NICE, SUPERVISOR_NICE
 from rtagent.processes.worker import OUT_OF_MEMORY
+from tests.cli.conftest import rtagent
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.process
@@ -22,14 +23,6 @@ pytestmark = pytest.mark.process
 CARTPOLE = ("env.id=CartPole-v1", "replay.capacity=20000", "learning.updates_per_tick=1")
 LARGE_PICTURES = ("env.id=CarRacing-v3", "env.image_size=96", "env.grayscale=false")
 """Those of the longest replay are 1.3 TB."""
-
-
-def rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one command of the installed program."""
-    return subprocess.run(
-        [sys.executable, "-m", "rtagent", *arguments],
-        capture_output=True, text=True, timeout=300, check=False,
-    )
 
 
 def refused(*arguments: str) -> str:
