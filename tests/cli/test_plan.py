@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.cli import plan as plan_command
 from rtagent.cli.forward_time import ForwardTimes
-from rtagent.cli.plan import make_plan, processes_for
+from rtagent.cli.plan import make_plan
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config_sources import load_config
 from tests.cli.conftest import Run
@@ -53,12 +53,18 @@ def test_one_hold_up_of_the_machine_asks_for_no_process_of_adaptive() -> None:
     assert plan["processes"] == {"adaptive": 1, "maximum-time": 2, "expected-time": 1}
 
 
-def test_too_few_cores_are_told() -> None:
-    plan = _plan(_measured([5 * TICK_S] * 10), cores=2)
-    assert not plan["enough_cores"]
-    assert plan["cores_needed"] == pytest.approx(5.0)
-    assert "too few cores" in plan["advice"][0]
-    assert "5.0 cores busy and there are 2" in plan["advice"][0]
+@pytest.mark.parametrize(("ticks", "settings", "cores", "place", "advice"), [
+    (5.0, (), 2, 0, "too few cores: .* 5.0 cores busy and there are 2"),
+    (4.9, ("inference.processes=2",), 8, 1, "--set inference.processes=5"),
+    (300.0, (), 512, 1, "at most 256"),
+])
+def test_what_is_too_little_for_acting_is_told(
+    ticks: float, settings: tuple[str, ...], cores: int, place: int, advice: str
+) -> None:
+    plan = _plan(_measured([ticks * TICK_S] * 10), *settings, cores=cores)
+    assert plan["cores_needed"] == pytest.approx(ticks)
+    assert plan["enough_cores"] == (ticks <= cores)
+    assert re.search(advice, plan["advice"][place])
 
 
 def test_injected_latency_needs_no_core() -> None:
@@ -76,53 +82,30 @@ def test_an_action_deadline_saves_processes() -> None:
     assert plan["processes"]["maximum-time"] == 1
 
 
-def test_too_few_processes_are_told() -> None:
-    plan = _plan(_measured([4.9 * TICK_S] * 10), "inference.processes=2", cores=8)
-    assert "--set inference.processes=5" in plan["advice"][1]
+@pytest.mark.parametrize(("times", "setting", "cores", "needed", "advice"), [
+    ((0.040, 0.002), "learning.processes=1", 8, 3, "--set learning.processes=3"),
+    ((0.040, 0.002), "learning.processes=3", 8, 3, "enough cores: "),
+    ((0.040, 0.002), "learning.processes=1", 2, 3, "keeps 2.5 cores busy, and acting leaves 2.0"),
+    ((0.5, 0.020), "learning.processes=1", 8, None,
+     "to apply one takes 20.0 ms, and a tick lasts 16.7 ms"),
+])
+def test_learners_to_learn_from_every_transition(
+    times: tuple[float, float], setting: str, cores: int, needed: int | None, advice: str
+) -> None:
+    plan = _learning(_update(*times), setting, cores=cores)
+    assert plan["learning"]["learners_needed"] == needed
+    assert plan["learning"]["gradient_ms"]["mean"] == pytest.approx(1e3 * times[0])
+    assert plan["learning"]["cores_needed"] == pytest.approx(sum(times) / TICK_S)
+    assert advice in plan["advice"][-1]
 
 
-def test_more_processes_than_there_can_be() -> None:
-    plan = _plan(_measured([300 * TICK_S] * 10), cores=512)
-    assert "at most 256" in plan["advice"][1]
-
-
-def test_learners_to_learn_from_every_transition() -> None:
-    plan = _learning(_update(0.040, 0.002))
-    assert plan["learning"]["learners_needed"] == 3
-    assert plan["learning"]["gradient_ms"]["mean"] == pytest.approx(40.0)
-    assert plan["learning"]["cores_needed"] == pytest.approx(0.042 / TICK_S)
-    assert "--set learning.processes=3" in plan["advice"][-1]
-    enough = _learning(_update(0.040, 0.002), "learning.processes=3")
-    assert "learning.processes" not in " ".join(enough["advice"])
-
-
-def test_too_few_cores_for_the_learners_are_told() -> None:
-    plan = _learning(_update(0.040, 0.002), cores=2)
-    assert "keeps 2.5 cores busy, and acting leaves 2.0" in plan["advice"][-1]
-
-
-def test_no_number_of_learners_may_be_enough() -> None:
-    plan = _learning(_update(0.5, 0.020))
-    assert plan["learning"]["learners_needed"] is None
-    assert "to apply one takes 20.0 ms, and a tick lasts 16.7 ms" in plan["advice"][-1]
-
-
-def test_learning_that_was_not_measured_is_unknown() -> None:
-    plan = _learning(None)
+@pytest.mark.parametrize(("processes", "advice"), [
+    (1, "too little memory to measure learning here"), (0, "enough cores: acting keeps 0.01 of 8"),
+])
+def test_learning_that_was_not_measured_is_unknown(processes: int, advice: str) -> None:
+    plan = _learning(None, f"learning.processes={processes}")
     assert plan["learning"] is None
-    assert plan["advice"][-1] == "too little memory to measure learning here"
-
-
-def test_a_single_hold_up_is_no_reason_for_another_process() -> None:
-    """`adaptive` leaves the slowest 1 % out."""
-    assert processes_for(np.array([0.8] * 399 + [3.0]), 1.0)["adaptive"] == 1
-    assert processes_for(np.full(10, 4.2), 1.0)["adaptive"] == 5
-
-
-def test_where_nothing_learns_nothing_is_said_of_learning() -> None:
-    plan = _learning(None, "learning.processes=0")
-    assert plan["learning"] is None
-    assert not any("learn" in line for line in plan["advice"])
+    assert plan["advice"][-1].startswith(advice)
 
 
 def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +122,8 @@ def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPa
 @pytest.mark.process
 @pytest.mark.usefixtures("shared_fork_server")
 def test_measures_a_real_network(run: Run) -> None:
-    done = run(
-        *("plan", "--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40"),
-        *("--seconds", "0.2", "--json"),
-    )
-    assert done.code == 0, done.err
-    plan = json.loads(done.out)
+    settings = ("--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40")
+    plan = run("plan", *settings, "--seconds", "0.2", "--json").document()
     assert plan["rate_hz"] == 50.0
     assert plan["passes"] >= 5
     assert 0.0 < plan["forward_ms"]["p50"] <= plan["forward_ms"]["p99"] <= plan["forward_ms"]["max"]
