@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -44,7 +43,7 @@ def test_one_frame_where_nothing_can_be_overwritten(
 
 
 def test_as_json(run: Run, service: RunningService) -> None:
-    shown = json.loads(run("watch", "--json").out)
+    shown = run("watch", "--json").document()
     assert shown["stats"].pop("verdicts")["acting"]["level"] == "good"
     assert shown["stats"] == service.backend.figures
     assert shown["status"]["run_id"] == "20250101-abcd"
@@ -156,16 +155,6 @@ def test_of_a_slow_world_more_seconds_are_shown(
     monkeypatch.setattr(watch, "find_daemon", lambda *_: daemon)
     watch.Watcher(None).look()
     assert f"/v1/timeline?seconds={seconds}" in asked
-
-
-def test_a_daemon_without_timeline_and_events(
-    run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch.Daemon, "get_if_known", lambda self, path: None)
-    shown = run("watch", "--once")
-    assert shown.code == 0
-    assert "In time" in shown.out
-    assert "●" not in shown.out
 
 
 def test_what_the_daemon_does_not_know_is_none(service: RunningService) -> None:
