@@ -9,7 +9,6 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.declarations import noop_action
 from rtagent.errors import UserError
 from tests.env.conftest import PICTURE, refusal, wrap
-from tests.refused import one_line
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
 
@@ -126,24 +125,6 @@ def test_other_observations_become_one_vector(space, shown, vector):
     assert (frame.shape, frame.dtype) == (adapter.frame_shape, np.float32)
 
 
-@pytest.mark.parametrize(
-    ("space", "named"),
-    [
-        (Dict({"left": PICTURE, "right": PICTURE}), "Dict"), (gym.spaces.Text(3), "Text"),
-        (gym.spaces.Sequence(Discrete(3)), "Sequence"),
-        (gym.spaces.Tuple([PICTURE, PICTURE]), "Tuple"),
-        (Box(0.0, np.inf, (96, 128, 3), np.float32), "Box"),
-        (Box(0, 255, (96, 128, 2), np.uint8), "Box"),
-        (Box(0, 255, (4, 84, 84), np.uint8), r"Box.*env\.frame_stack"),
-        (Box(0.0, 1.0, (0,)), "no numbers"), (gym.spaces.Tuple([]), "no numbers"),
-        (Dict({"a": Box(0.0, 1.0, (2, 0))}), "no numbers"),
-    ],
-)
-def test_other_observations_are_refused_by_name(space, named):
-    with one_line(named):
-        wrap(observations=space)
-
-
 def test_actions_count_from_zero_whatever_the_environment_does():
     adapter, world = wrap(actions=Discrete(3, start=-1))
     assert adapter.action_space == Discrete(3)
@@ -224,10 +205,6 @@ def test_rate_is_the_configured_else_the_environments_own():
             wrap(fps=fps)
 
 
-def test_frame_stack_can_be_chosen():
-    assert wrap(EnvConfig(frame_stack=7))[0].frame_stack == 7
-
-
 def test_noop_is_the_attribute_else_the_meaning_else_zero():
     words = {"get_action_meanings": lambda: ["LEFT", "NOOP", "RIGHT"]}
     three = Discrete(3, start=10)
@@ -281,9 +258,10 @@ def test_noop_of_a_box_is_zeros_within_the_bounds():
     np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
 
 
-def test_size_and_colours_of_pictures_are_configured():
-    adapter, _ = wrap(EnvConfig(image_size=48, grayscale=False), observations=PICTURE)
-    assert (adapter.frame_shape, adapter.frame_stack, adapter.screen) == ((48, 48, 3), 4, True)
+def test_size_colours_and_number_of_pictures_are_configured():
+    config = EnvConfig(image_size=48, grayscale=False, frame_stack=7)
+    adapter, _ = wrap(config, observations=PICTURE)
+    assert (adapter.frame_shape, adapter.frame_stack, adapter.screen) == ((48, 48, 3), 7, True)
     assert adapter.reset(seed=1).shape == (48, 48, 3)
     assert adapter.picture().shape == (48, 48, 3)
     adapter, _ = wrap(EnvConfig(image_size=[60, 80]), observations=PICTURE)
