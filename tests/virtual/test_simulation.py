@@ -175,16 +175,12 @@ def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
     assert 16 <= np.median(sizes[len(sizes) // 2 :]) <= 64
 
 
-def test_on_policy_learning_finds_its_rollouts() -> None:
-    ppo = ("learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5")
-    assert pole(*ppo, "learning.processes=1").updates > 10
-
-
 def test_a_rollout_is_acted_by_all_that_was_learned_from_the_last_one() -> None:
     found = pole(
         "learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5",
         "learning.processes=1", "learning.publish_every=100000",
     )
+    assert found.updates > 10
     # Version 1 is what the run began with.
     assert len(np.unique(found.rows["weights_version"])) > 4
 
