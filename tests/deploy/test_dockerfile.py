@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
 
-from rtagent.cli.serve import add_arguments
+from rtagent.cli import parsed
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Dockerfile"
@@ -50,11 +49,9 @@ def test_the_user_is_not_root() -> None:
 
 def test_the_command_is_one_that_exists() -> None:
     assert values("ENTRYPOINT") == ['["rtagent"]']
-    name, *arguments = json.loads(values("CMD")[0])
-    assert name == "serve"
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    given = parser.parse_args(arguments)
+    command = json.loads(values("CMD")[0])
+    assert command[0] == "serve"
+    given = parsed(command)
     assert given.insecure
     assert values("VOLUME") == [str(given.state_dir)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli.serve import add_arguments
+from rtagent.cli import parsed
 from rtagent.processes.scheduling import FIFO_PRIORITY, SUPERVISOR_NICE
 from rtagent.supervisor.child import KILL_AFTER_S
 from rtagent.supervisor.children import LAST_CHECKPOINT_S
@@ -66,11 +65,8 @@ def test_the_limits_of_time_leave_the_supervisor_its_own(unit: dict[str, list[st
 def test_the_command_is_one_that_exists(unit: dict[str, list[str]]) -> None:
     (command,) = unit["Service.ExecStart"]
     program, name, *arguments = command.split()
-    assert Path(program).name == "rtagent"
-    assert name == "serve"
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert parser.parse_args(arguments).state_dir == Path("%S/rtagent")
+    assert (Path(program).name, name) == ("rtagent", "serve")
+    assert parsed([name, *arguments]).state_dir == Path("%S/rtagent")
     # The login address carries the token, and the journal has other readers.
     assert unit["Service.StandardOutput"] == ["null"]
 
