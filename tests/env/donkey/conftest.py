@@ -124,9 +124,16 @@ def until(connection, condition):
 
 
 def running(connect, fake, **options):
+    """A connection that receives telemetry."""
     connection = connect(fake.address, **options)
     until(connection, lambda: connection.count["received"] > 2)
     return connection
+
+
+@pytest.fixture(name="connection")
+def connected(connect, fake):
+    """A connection that receives telemetry of the fake simulator."""
+    return running(connect, fake)
 
 
 @pytest.fixture
@@ -142,6 +149,14 @@ def make():
     yield build
     for env in made:
         env.close()
+
+
+@pytest.fixture
+def env(make, fake):
+    """An environment of the fake simulator, in its first episode."""
+    env = make(fake.address)
+    env.reset()
+    return env
 
 
 def drive_while(env, condition):

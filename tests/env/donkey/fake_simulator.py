@@ -22,6 +22,10 @@ def picture(shape=(120, 160, 3), encoding="JPEG"):
 PICTURE = picture()
 
 
+def telemetry(frame):
+    return {"msg_type": "telemetry", "image": PICTURE, **frame}
+
+
 class FakeSimulator:
     """Accepts one client after the other.
 
@@ -54,6 +58,10 @@ class FakeSimulator:
         for message in messages:
             with self._lock:
                 self._deliver(message)
+
+    def show(self, **frame):
+        """Send a picture with these fields of telemetry."""
+        self.send(telemetry(frame))
 
     def _deliver(self, message):
         """Send a message; the caller holds the lock."""
@@ -132,4 +140,4 @@ class FakeSimulator:
             time.sleep(0.01)
             with self._lock:
                 if self.frame is not None:
-                    self._deliver({"msg_type": "telemetry", "image": PICTURE, **self.frame})
+                    self._deliver(telemetry(self.frame))

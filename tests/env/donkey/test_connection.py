@@ -58,8 +58,7 @@ def test_a_race_lobby_asks_for_the_car(connect, fake):
     until(connection, lambda: "car_config" in fake.heard)
 
 
-def test_a_race_that_begins_leaves_the_last_one_behind(connect, fake):
-    connection = running(connect, fake)
+def test_a_race_that_begins_leaves_the_last_one_behind(connection, fake):
     fake.send({"msg_type": "DQ"}, {"msg_type": "race_stop"}, {"msg_type": "race_start"})
     until(connection, lambda: "race_start" in connection.race)
     assert list(connection.race) == ["race_start"]
@@ -92,8 +91,7 @@ def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, fake, monke
     until(connection, lost)
 
 
-def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
-    connection = running(connect, fake)
+def test_race_messages_and_laps_are_noted_and_pings_are_not(connection, fake):
     fake.send(
         {"msg_type": "ping"}, {"msg_type": "race_start"}, {"msg_type": "race_stop"},
         {"msg_type": "collision_with_starting_line", "starting_line_index": 0, "timeStamp": 1.0},
@@ -127,7 +125,7 @@ def test_every_frame_is_delivered_once_and_in_order(quiet, fake, monkeypatch):
             taken.append(quiet.take().speed)
 
     for number in range(40):
-        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
+        fake.show(speed=number)
         if number % 3 == 0:
             take(lambda: False)
     while len(taken) < 40 and time.monotonic() < end:
@@ -139,7 +137,7 @@ def test_every_frame_is_delivered_once_and_in_order(quiet, fake, monkeypatch):
 def newest(quiet, fake, frames):
     """What is taken after all these frames have come and none was taken."""
     for frame in frames:
-        fake.send({"msg_type": "telemetry", "image": PICTURE, **frame})
+        fake.show(**frame)
     end = time.monotonic() + 30
     while quiet.count["received"] < len(frames) and time.monotonic() < end:
         quiet.poll(time.monotonic() + 0.05, enough=lambda: False)
@@ -158,15 +156,14 @@ def test_a_collision_in_a_frame_that_is_left_out_is_told_by_the_next(quiet, fake
     hits = ["cone" if number == struck else "none" for number in range(30)]
     frame = newest(quiet, fake, [{"speed": n, "hit": hit} for n, hit in enumerate(hits)])
     assert (frame.speed, frame.hit, frame.info["hit"]) == (29, "cone", "cone")
-    fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": 30})
+    fake.show(speed=30)
     quiet.poll(time.monotonic() + 30.0, enough=lambda: quiet.waiting)
     assert quiet.take().hit == "none"
 
 
 @pytest.mark.realtime
-def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake, monkeypatch):
+def test_a_silent_simulator_is_noticed_within_two_seconds(connection, fake, monkeypatch):
     monkeypatch.setattr(module, "SILENCE_S", SILENCE_S)
-    connection = running(connect, fake)
     fake.silence()
     took = until(connection, lambda: not connection.running)
     assert module.SILENCE_S < 2.0
@@ -189,9 +186,8 @@ def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake, monkeyp
     ],
     ids=["mid-message", "garbage", "pings", "NaN", "no picture"],
 )
-def test_one_that_only_babbles_counts_as_silent(connect, fake, monkeypatch, babble):
+def test_one_that_only_babbles_counts_as_silent(connection, fake, monkeypatch, babble):
     monkeypatch.setattr(module, "SILENCE_S", 0.4)
-    connection = running(connect, fake)
     fake.frame = None
 
     fake.send(babble)
@@ -206,8 +202,7 @@ def test_one_that_only_babbles_counts_as_silent(connect, fake, monkeypatch, babb
     until(connection, lambda: connection.running)
 
 
-def test_malformed_telemetry_is_counted_and_left_out(connect, fake):
-    connection = running(connect, fake)
+def test_malformed_telemetry_is_counted_and_left_out(connection, fake):
     before = connection.count["malformed"]
     fake.send(
         b"{broken\n", {"msg_type": "telemetry", "speed": "nan", "image": PICTURE},
@@ -219,8 +214,7 @@ def test_malformed_telemetry_is_counted_and_left_out(connect, fake):
     assert connection.running
 
 
-def test_the_first_message_that_cannot_be_read_is_shown(connect, fake):
-    connection = running(connect, fake)
+def test_the_first_message_that_cannot_be_read_is_shown(connection, fake):
     # As some programs write numbers in some countries.
     line = b'{"msg_type":"telemetry","cte":0,125,"speed":0,5}\n'
     fake.send(line, line)
@@ -230,15 +224,13 @@ def test_the_first_message_that_cannot_be_read_is_shown(connect, fake):
     ]
 
 
-def test_pictures_of_another_size_are_brought_to_the_one_wanted(connect, fake):
-    connection = running(connect, fake)
+def test_pictures_of_another_size_are_brought_to_the_one_wanted(connection, fake):
     fake.frame = {"speed": 1.0, "image": picture((60, 80, 3))}
     until(connection, lambda: connection.count["resized"] > 2)
     assert connection.running
 
 
-def test_a_message_that_never_ends_costs_the_connection(connect, fake):
-    connection = running(connect, fake)
+def test_a_message_that_never_ends_costs_the_connection(connection, fake):
     fake.frame = None
 
     def flood():
@@ -257,10 +249,9 @@ def test_a_message_that_never_ends_costs_the_connection(connect, fake):
     ids=["unknown", "empty", "no message", "ping", "telemetry"],
 )
 def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
-    connect, fake, message, monkeypatch
+    connection, fake, message, monkeypatch
 ):
     """Time passes with each call of the clock, so it does not matter how busy the machine is."""
-    connection = running(connect, fake)
     fake.silence()
     clock = connection._clock = TickingClock(connection._clock.now())
     sender = threading.Thread(target=fake.send, args=(100_000 * message,), daemon=True)
@@ -276,9 +267,10 @@ def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
     sender.join(10)
 
 
-def test_what_a_look_leaves_is_there_for_the_next_without_another_byte(connect, fake, monkeypatch):
+def test_what_a_look_leaves_is_there_for_the_next_without_another_byte(
+    connection, fake, monkeypatch
+):
     monkeypatch.setattr(module, "MOST_IN_ONE_LOOK", 3)
-    connection = running(connect, fake)
     fake.silence()
     count, before = connection.count, connection.count["malformed"]
     fake.send(10 * b"{}\n")
@@ -298,8 +290,7 @@ def test_what_a_look_leaves_is_there_for_the_next_without_another_byte(connect, 
     ],
     ids=["huge", "list", "names", "deep speed", "deep hit", "infinite"],
 )
-def test_a_message_that_no_code_expects_is_left_out(connect, fake, babble):
-    connection = running(connect, fake)
+def test_a_message_that_no_code_expects_is_left_out(connection, fake, babble):
     fake.send(babble)
     used = connection.count["used"]
     until(connection, lambda: connection.count["used"] > used + 3)
@@ -307,8 +298,7 @@ def test_a_message_that_no_code_expects_is_left_out(connect, fake, babble):
     assert not connection.lap_times
 
 
-def test_a_mistake_in_handling_a_message_is_counted(connect, fake, monkeypatch):
-    connection = running(connect, fake)
+def test_a_mistake_in_handling_a_message_is_counted(connection, fake, monkeypatch):
     monkeypatch.setattr(connection, "_handle", lambda message: {}["nothing"])
     monkeypatch.setattr(module, "read", lambda message, shape: {}["nothing"])
     before = connection.count["malformed"]
@@ -317,8 +307,7 @@ def test_a_mistake_in_handling_a_message_is_counted(connect, fake, monkeypatch):
     assert connection.running
 
 
-def test_a_closed_connection_is_noticed_at_once_and_made_anew(connect, fake):
-    connection = running(connect, fake)
+def test_a_closed_connection_is_noticed_at_once_and_made_anew(connection, fake):
     for number in range(3):
         fake.drop()
         until(connection, lambda: not connection.running)
@@ -350,9 +339,8 @@ def test_an_unknown_scene_is_refused_by_name(connect, fake):
     assert "thunderhill" in connection.last_problem
 
 
-def test_nobody_listening_says_nothing_about_the_simulator(connect, fake, monkeypatch):
+def test_nobody_listening_says_nothing_about_the_simulator(connection, fake, monkeypatch):
     """A world that was not stepped for a while has not lost its simulator."""
-    connection = running(connect, fake)
     clock = connection._clock = TickingClock(connection._clock.now())
     monkeypatch.setattr(module, "SILENCE_S", 0.3)
     used, losses = (connection.count[name] for name in ("used", "losses"))

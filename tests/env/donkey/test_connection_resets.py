@@ -38,10 +38,9 @@ def test_a_car_that_stands_beside_the_road_is_not_at_the_start(connect, fake, mo
 
 @pytest.mark.parametrize(("ignored", "again", "unconfirmed"), [(2, 2, 0), (99, None, 1)])
 def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
-    connect, fake, monkeypatch, ignored, again, unconfirmed
+    connection, fake, monkeypatch, ignored, again, unconfirmed
 ):
     monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
-    connection = running(connect, fake)
     fake.ignores_resets = ignored
     connection.reset()
     until(connection, lambda: not connection.resetting)
@@ -54,8 +53,7 @@ def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
         until(connection, lambda: fake.heard.count("reset_car") == 1 + asked)
 
 
-def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fake):
-    connection = running(connect, fake)
+def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connection, fake):
     # The connection notices it only with the next message.
     connection._wire._sock.shutdown(socket.SHUT_RDWR)
     connection.reset()
@@ -65,9 +63,8 @@ def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fak
     until(connection, lambda: connection.running)
 
 
-def test_controls_wait_for_a_reset(connect, fake, monkeypatch):
+def test_controls_wait_for_a_reset(connection, fake, monkeypatch):
     monkeypatch.setattr(module, "RESET_AGAIN_S", 60.0)
-    connection = running(connect, fake)
     fake.ignores_resets = 99
     connection.reset()
     before = len(fake.controls)

@@ -23,7 +23,6 @@ from rtagent.processes.kernel_state import descendants
 from tests.conftest import eventually, role
 
 from .conftest import BRAKE, COAST, STRAIGHT_FAST, drive_while
-from .fake_simulator import PICTURE
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -59,12 +58,10 @@ def test_the_adapter_takes_it_by_its_bare_id(simulator):
         assert not step.terminated
 
 
-def test_the_grid_is_what_its_words_say(fake, make):
-    env = make(fake.address)
+def test_the_grid_is_what_its_words_say(fake, env):
     assert env.action_space == gym.spaces.Discrete(16)
     words = env.get_action_meanings()
     assert len(words) == len(set(words)) == 16
-    env.reset()
     for action, word, control in (
         (0, "COAST_HARD_LEFT", (-1.0, 0.0, 0.0)), (COAST, "COAST", (0.0, 0.0, 0.0)),
         (4, "COAST_HARD_RIGHT", (1.0, 0.0, 0.0)), (6, "SLOW_LEFT", (-0.5, 0.3, 0.0)),
@@ -114,9 +111,7 @@ def test_noop_may_mean_to_brake(fake, make, actions):
     ],
     ids=str,
 )
-def test_reward_and_end_follow_the_notes(fake, make, frame, reward, terminated):
-    env = make(fake.address)
-    env.reset()
+def test_reward_and_end_follow_the_notes(fake, env, frame, reward, terminated):
     fake.frame = frame
     for _ in range(100):
         _, given, ended, truncated, info = env.step(COAST)
@@ -126,18 +121,14 @@ def test_reward_and_end_follow_the_notes(fake, make, frame, reward, terminated):
 
 
 @pytest.mark.parametrize("event", ["missed_checkpoint", "DQ"])
-def test_the_race_may_end_an_episode(fake, make, event):
-    env = make(fake.address)
-    env.reset()
+def test_the_race_may_end_an_episode(fake, env, event):
     fake.send({"msg_type": event})
     assert any(env.step(COAST)[2] for _ in range(200))
     env.reset()
     assert not env.step(COAST)[2]
 
 
-def test_a_race_that_stops_truncates_the_episode(fake, make):
-    env = make(fake.address)
-    env.reset()
+def test_a_race_that_stops_truncates_the_episode(fake, env):
     fake.send({"msg_type": "race_start"})
     drive_while(env, lambda info: not info["race"])
     fake.send({"msg_type": "race_stop"})
@@ -153,9 +144,7 @@ def test_a_race_that_stops_truncates_the_episode(fake, make):
     assert env.step(COAST)[2:4] == (False, False)
 
 
-def test_laps_are_those_of_the_episode_as_in_the_public_client(fake, make):
-    env = make(fake.address)
-    env.reset()
+def test_laps_are_those_of_the_episode_as_in_the_public_client(fake, env):
     for lap, seconds in enumerate((30.5, 29.5)):
         fake.send({"msg_type": "cross_start", "lap_time": seconds})
         *_, (*_, info) = drive_while(env, lambda info, lap=lap: info["lap_count"] == lap)
@@ -164,16 +153,14 @@ def test_laps_are_those_of_the_episode_as_in_the_public_client(fake, make):
     assert (info["lap_count"], info["last_lap_time"], info["figures"]["laps"]) == (0, 0.0, 2)
 
 
-def test_a_disqualification_terminates_even_as_the_race_stops(fake, make):
-    env = make(fake.address)
-    env.reset()
+def test_a_disqualification_terminates_even_as_the_race_stops(fake, env):
     fake.silence()
     while env.step(COAST)[4]["figures"].get("repeated", 0) < 2:
         pass
     fake.send(
-        {"msg_type": "DQ", "missed_cp": False, "reason": "off the road"}, {"msg_type": "race_stop"},
-        {"msg_type": "telemetry", "image": PICTURE, "speed": 1.0, "cte": 0.0},
+        {"msg_type": "DQ", "missed_cp": False, "reason": "off the road"}, {"msg_type": "race_stop"}
     )
+    fake.show(speed=1.0, cte=0.0)
     steps = [env.step(COAST)]
     while steps[-1][4]["speed"] != 1.0:
         steps.append(env.step(COAST))
@@ -222,11 +209,9 @@ def test_a_simulator_that_ignores_resets_hangs_nobody(fake, make, monkeypatch):
     drive_while(env, lambda info: info["resetting"])
 
 
-def test_who_falls_behind_catches_up(fake, make, monkeypatch):
+def test_who_falls_behind_catches_up(fake, env, monkeypatch):
     # On a busy machine one picture may take longer to decode than a look may last.
     monkeypatch.setattr(connection_module, "LOOK_S", 60.0)
-    env = make(fake.address)
-    env.reset()
     fake.silence()
     # Fall behind twice: the first time ends with a step that finds no frame.
     for _ in range(2):
@@ -236,10 +221,7 @@ def test_who_falls_behind_catches_up(fake, make, monkeypatch):
         seen, skipped = [], env.figures["skipped"]
         for number in range(20):
             for part in range(3):
-                speed = 3.0 * number + part
-                fake.send(
-                    {"msg_type": "telemetry", "image": PICTURE, "speed": speed, "cte": 0.0}
-                )
+                fake.show(speed=3.0 * number + part, cte=0.0)
             seen.append(env.step(COAST)[4]["speed"])
         # In their order at first, then the newest.
         assert seen[:2] == [0.0, 1.0]
@@ -288,7 +270,7 @@ class _Every:
     def _send(self, fake, period):
         number = 0
         while not self._stop.wait(self.start + number * period - time.monotonic()):
-            fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": 0.0, "cte": 0.0})
+            fake.show(speed=0.0, cte=0.0)
             number += 1
 
     def stop(self):
@@ -370,8 +352,7 @@ def test_a_control_that_finds_the_connection_broken_ends_the_episode(fake, make,
     assert [truncated for *_, truncated, _ in given] == [False] * (len(given) - 1) + [True]
 
 
-def test_where_no_thread_is_left_for_a_look_up_it_is_tried_again(fake, make, monkeypatch):
-    env = make(fake.address)
+def test_where_no_thread_is_left_for_a_look_up_it_is_tried_again(fake, env, monkeypatch):
     refused = []
 
     def none_left(thread):
@@ -385,9 +366,8 @@ def test_where_no_thread_is_left_for_a_look_up_it_is_tried_again(fake, make, mon
     drive_while(env, lambda info: not info["connected"])
 
 
-def test_a_name_that_nobody_knows_for_a_while_holds_up_no_step(fake, make, monkeypatch):
+def test_a_name_that_nobody_knows_for_a_while_holds_up_no_step(fake, env, monkeypatch):
     """Where the network is cut, a look-up takes many seconds."""
-    env = make(fake.address)
     known, looking = threading.Event(), []
     look_up = socket.getaddrinfo
 
