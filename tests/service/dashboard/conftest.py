@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.reliability.dashboard_page import PROGRAMS
+from tests.forked import eventually
 from tests.installed import require
 from tests.service.conftest import RunningService
 
@@ -56,6 +57,17 @@ def page(blank: Any, running: RunningService) -> Any:
     """The dashboard, opened with a login address."""
     blank.goto(running.login_url())
     return blank
+
+
+def lose(page: Any, running: RunningService) -> None:
+    """Stop the service, and wait until the page says so."""
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+
+
+def becomes(page: Any, condition: str) -> bool:
+    """Wait until JavaScript on the page is true; meanwhile the page is told what happens."""
+    return eventually(lambda: page.wait_for_timeout(100) or page.evaluate(condition))
 
 
 def figure(page: Any, path: str) -> Any:

@@ -10,15 +10,21 @@ import pytest
 
 from tests.forked import eventually
 from tests.service.conftest import RunningService, example_timeline
-from tests.service.dashboard.conftest import expect_attribute, expect_text, figure, verdict
+from tests.service.dashboard.conftest import (
+    becomes,
+    expect_attribute,
+    expect_text,
+    figure,
+    lose,
+    verdict,
+)
 
 pytestmark = pytest.mark.browser
 
 
 def test_lost_connection_is_announced_and_mended(page: Any, running: RunningService) -> None:
     expect_text(figure(page, "actions.agent"), "17,800")
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
+    lose(page, running)
     expect_text(verdict(page, "acting"), "^Not known$")
     expect_text(verdict(page, "health"), "^Connection lost$")
     running.backend.figures["actions"]["agent"] = 19_000
@@ -35,8 +41,7 @@ def test_delays_from_before_a_lost_connection_are_forgotten(
     """The ticks may be those of another run, which the figures come from before the status."""
     delays = page.locator("#delays")
     expect_attribute(delays, "aria-label", "Delays of the newest .* 2 ticks")
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
+    lose(page, running)
     running.backend.drawn = example_timeline(now_ms=302_372.0, processes=7)
     running.start()
     expect_attribute(delays, "aria-label", " 7 ticks")
@@ -88,8 +93,7 @@ def test_while_nobody_answers_only_the_stream_and_the_status_are_asked_for(
     page: Any, running: RunningService
 ) -> None:
     expect_text(figure(page, "actions.agent"), "17,800")
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
+    lose(page, running)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
     assert eventually(lambda: page.wait_for_timeout(100) or asked.count("/v1/status") > 2)
@@ -104,12 +108,11 @@ def test_a_socket_that_never_opened_is_followed_by_no_request_while_nobody_answe
         " close() { this.left = true; } };"
     )
     page.reload()
-    assert eventually(lambda: page.evaluate("Boolean(window.socket)"))
+    assert becomes(page, "Boolean(window.socket)")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
-    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("window.socket.left"))
+    lose(page, running)
+    assert becomes(page, "window.socket.left")
     assert eventually(lambda: page.wait_for_timeout(100) or asked.count("/v1/status") > 2)
     assert "/v1/screen.png" not in asked
 
@@ -124,11 +127,10 @@ def test_a_socket_that_falls_silent_is_left_and_a_new_one_opened_once_the_daemon
         " close() { this.left = true; } };"
     )
     page.reload()
-    assert eventually(lambda: page.evaluate("sockets.length === 1"))
-    running.stop()
-    expect_text(page.get_by_role("alert"), "Connection lost")
-    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("sockets[0].left"))
+    assert becomes(page, "sockets.length === 1")
+    lose(page, running)
+    assert becomes(page, "sockets[0].left")
     assert page.evaluate("sockets.length === 1 && sockets[0].onmessage === null")
     running.start()
-    assert eventually(lambda: page.wait_for_timeout(100) or page.evaluate("sockets.length === 2"))
+    assert becomes(page, "sockets.length === 2")
     assert not page.evaluate("sockets[1].left")

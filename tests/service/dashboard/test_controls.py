@@ -24,6 +24,12 @@ from tests.service.dashboard.conftest import (
 pytestmark = pytest.mark.browser
 
 
+def write_checkpoint(page: Any, said: str) -> None:
+    """Ask for a checkpoint, and wait for what is said of it."""
+    page.get_by_role("button", name="Write a checkpoint").click()
+    expect_text(page.locator("#checkpoint output"), said)
+
+
 def test_every_live_setting_has_its_control(page: Any, running: RunningService) -> None:
     controls = page.locator("#settings [name]")
     assert [each.get_attribute("name") for each in controls.all()] == KEYS
@@ -171,17 +177,14 @@ def test_a_free_value_is_a_number_or_a_list_where_it_reads_as_one(
 
 
 def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
-    page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
+    write_checkpoint(page, "Written: checkpoint-000000004100")
     running.backend.may_write.clear()
-    page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), "Writing …")
+    write_checkpoint(page, "Writing …")
     running.backend.may_write.set()
     expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
     # It began with "Not written", too.
     running.backend.failure = UserError("checkpoint-4100 is written, but not the replay: no room")
-    page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), r"^Failed: checkpoint-4100 is written, but ")
+    write_checkpoint(page, r"^Failed: checkpoint-4100 is written, but ")
 
 
 def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: RunningService) -> None:
@@ -192,8 +195,7 @@ def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: Runnin
     expect_text(answer, r"^Not in force yet: accepted and under way\.$")
     # The form shows the daemon's value, and no longer the entered one.
     expect_value(processes, "2")
-    page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), r"^Not written yet: accepted and under way\.$")
+    write_checkpoint(page, r"^Not written yet: accepted and under way\.$")
 
 
 PROXY_TIMEOUT = {"status": 504, "body": "<html>", "content_type": "text/html"}
@@ -228,8 +230,7 @@ def test_a_change_without_an_answer_of_the_daemon_is_not_told_as_refused(
     # The form shows the daemon's value: the change had come into force.
     expect_value(processes, "3")
     assert form(page).locator(".edited").count() == 0
-    page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), "not known whether it was written")
+    write_checkpoint(page, "not known whether it was written")
 
 
 def test_shows_why_a_change_was_refused(page: Any, running: RunningService) -> None:

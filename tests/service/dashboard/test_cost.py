@@ -9,7 +9,7 @@ import pytest
 from tests.forked import eventually
 from tests.service.conftest import RunningService
 from tests.service.dashboard.conftest import expect_text, figure
-from tests.service.dashboard.test_drawn import moving_timeline
+from tests.service.dashboard.test_drawn import draw
 
 pytestmark = pytest.mark.browser
 
@@ -62,10 +62,8 @@ def test_a_bar_is_not_drawn_for_a_change_that_nobody_sees(
 def test_the_timeline_is_drawn_at_most_thirty_times_a_second(
     blank: Any, running: RunningService
 ) -> None:
-    running.backend.timeline = moving_timeline(2)
     blank.add_init_script(COUNT_FRAMES)
-    blank.goto(running.login_url())
-    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    draw(blank, running, 2)
     count = "[window.asked, performance.now()]"
     first, began = blank.evaluate(count)
     assert eventually(lambda: blank.evaluate("window.asked") > first + 20)

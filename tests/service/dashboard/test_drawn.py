@@ -27,6 +27,13 @@ def moving_timeline(
     )
 
 
+def draw(page: Any, running: RunningService, processes: int, **options: Any) -> None:
+    """Open the page, and wait for the timeline of so many processes, which moves."""
+    running.backend.timeline = moving_timeline(processes, **options)
+    page.goto(running.login_url())
+    expect_text(page.locator("#timeline-summary"), f"^{processes} process")
+
+
 def test_screen_moves(blank: Any, running: RunningService) -> None:
     sockets: list[str] = []
     blank.on("websocket", lambda socket: socket.on("framereceived", lambda _: sockets.append("!")))
@@ -115,9 +122,7 @@ COLOURS = """() => {
 
 @pytest.mark.parametrize("processes", [1, 5, 34])
 def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> None:
-    running.backend.timeline = moving_timeline(processes)
-    blank.goto(running.login_url())
-    expect_text(blank.locator("#timeline-summary"), f"^{processes} process")
+    draw(blank, running, processes)
     expect_text(blank.locator("#timeline-summary"), r"[1-9]\d* default")
     expect_attribute(blank.locator("#timeline"), "aria-label", "Stagger timeline, last")
     assert blank.locator("#no-timeline").is_hidden()
@@ -134,8 +139,7 @@ def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> 
 
 
 def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService) -> None:
-    running.backend.timeline = moving_timeline(2, lost=1_000_000_007)
-    blank.goto(running.login_url())
+    draw(blank, running, 2, lost=1_000_000_007)
     expect_text(blank.locator("#timeline-summary"), "0 default")
     found = blank.evaluate(COLOURS.replace("LANES", "2"))
     assert (found["lost"], found["marks"]) == (0, 0)
@@ -145,8 +149,7 @@ def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService)
 
 
 def test_timeline_of_a_slow_world_shows_several_ticks(blank: Any, running: RunningService) -> None:
-    running.backend.timeline = moving_timeline(1, tick_ms=1000.0)
-    blank.goto(running.login_url())
+    draw(blank, running, 1, tick_ms=1000.0)
     expect_attribute(
         blank.locator("#timeline"), "aria-label", r"last 7\.0 s: 1 process, [678] ticks"
     )
@@ -221,22 +224,17 @@ BOUNDS = """async () => {
 }"""
 
 
-def test_a_chart_shows_losses_below_zero(page: Any) -> None:
-    below, mixed, above, _ = page.evaluate(BOUNDS)
+def test_a_chart_shows_losses_below_zero_and_whole_numbers_at_whole_lines(page: Any) -> None:
+    below, mixed, above, whole = page.evaluate(BOUNDS)
     assert below[0] < -1.1 < -0.8 < below[1]
     assert mixed[0] < -0.3 < 0.4 < mixed[1]
     assert above == pytest.approx([0.0, 1.1])
-
-
-def test_a_chart_of_whole_numbers_has_whole_numbers_at_its_lines(page: Any) -> None:
-    """The middle of 0 to 35.2 was called 18."""
-    assert page.evaluate(BOUNDS)[-1] == [0, 36]
+    # The middle of 0 to 35.2 was called 18.
+    assert whole == [0, 36]
 
 
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
-    running.backend.timeline = moving_timeline(2)
-    blank.goto(running.login_url())
-    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    draw(blank, running, 2)
     now_s = running.backend.timeline(1.0)["now_ms"] / 1e3
     restarted = {**event(1, "restarted", "inference 1", restarts=1), "uptime_s": now_s}
     running.backend.history.insert(0, restarted)
@@ -246,10 +244,8 @@ def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
 def test_timeline_counts_no_ticks_while_the_connection_is_lost(
     blank: Any, running: RunningService
 ) -> None:
-    running.backend.timeline = moving_timeline(2)
-    blank.goto(running.login_url())
+    draw(blank, running, 2)
     blank.locator("#span").select_option("300")
-    expect_text(blank.locator("#timeline-summary"), "2 processes")
     running.stop()
     expect_text(blank.locator("#no-timeline"), "connection is lost")
     expect_text(blank.locator("#timeline-summary"), "^$")
@@ -279,9 +275,7 @@ COME_BACK = """() => {
 def test_timeline_counts_no_ticks_before_a_page_that_was_hidden_has_asked_for_them(
     blank: Any, running: RunningService
 ) -> None:
-    running.backend.timeline = moving_timeline(2)
-    blank.goto(running.login_url())
-    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    draw(blank, running, 2)
     blank.evaluate(HIDE)
     assert eventually(lambda: blank.evaluate("works.length > 0"))
     blank.evaluate(COME_BACK)
@@ -290,10 +284,8 @@ def test_timeline_counts_no_ticks_before_a_page_that_was_hidden_has_asked_for_th
 
 
 def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
-    running.backend.timeline = moving_timeline(5)
-    blank.goto(running.login_url())
+    draw(blank, running, 5)
     picture = "document.querySelector('#timeline').toDataURL()"
-    expect_text(blank.locator("#timeline-summary"), "5 processes")
     before = blank.evaluate(picture)
     assert eventually(lambda: blank.evaluate(picture) != before)
     blank.get_by_role("button", name="Hold").click()
@@ -317,14 +309,12 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
 
 def test_reduced_motion_does_without_animation(blank: Any, running: RunningService) -> None:
     blank.emulate_media(reduced_motion="reduce")
-    running.backend.timeline = moving_timeline(2)
     blank.add_init_script(
         "window.drawn = 0; const draw = CanvasRenderingContext2D.prototype.drawImage;"
         "CanvasRenderingContext2D.prototype.drawImage = function (...all) {"
         "  if (this.canvas.id === 'timeline') window.drawn += 1; draw.apply(this, all); };"
     )
-    blank.goto(running.login_url())
-    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    draw(blank, running, 2)
     answers: list[str] = []
     blank.on("response", lambda answer: answers.append(answer.url))
     before = blank.evaluate("window.drawn")

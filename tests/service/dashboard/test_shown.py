@@ -289,54 +289,42 @@ def test_events_are_told_marked_and_filtered(page: Any, running: RunningService)
     expect_text(page.locator("#no-events"), "^Nothing of this kind has happened yet")
 
 
-def test_a_batch_that_did_not_fit_is_told_by_two_events(page: Any, running: RunningService) -> None:
+MEMORY = {"replay_bytes": 300 << 20, "batch_bytes": 5 << 20, "ticks_limit": 90_000}
+HORIZON = {"horizon": 3, "elapsed_s": 12.0, "deadline_s": 30.0, "consumed": 4000,
+           "data_budget": 10_000}
+SENTENCES: list[tuple[str, dict[str, Any], str]] = [
+    ("out_of_memory", {"batches_that_did_not_fit": 1, "ticks_limit_before": 1800, **MEMORY},
+     "^A batch did not fit, .* replay 300 MiB, batches 5 MiB$"),
+    ("out_of_memory", {"batch_size": 64, "next_batch_size": 32},
+     "^learner 0 ran out of memory: batch size 64 → 32$"),
+    ("environment_fault", {"reason": "the reward is nan", "faults": 0},
+     "^the reward is nan; 0 episodes cut short so far$"),
+    ("world", {"news": "the car is connected"}, "^the car is connected$"),
+    ("horizon", {"outcome": "early-exit", **HORIZON},
+     r"^Training horizon 3 ended early after 12\.0 s of 30\.0 s, 4,000 of 10,000 samples$"),
+    ("memory_division", {"budget_bytes": -1, **MEMORY},
+     "^Without a memory budget the replay may keep 90,000 ticks$"),
+    ("memory_division", {"budget_bytes": 900 << 20, **MEMORY},
+     "^Memory was divided again: replay 300 MiB, batches 5 MiB$"),
+    ("memory_pressure", {"where": "/sys/fs/cgroup/robot", **MEMORY},
+     "^/sys/fs/cgroup/robot runs short of memory, so memory was halved: replay 300 MiB, "),
+    ("memory_pressure", {"where": "machine", **MEMORY},
+     "^The machine runs short of memory, so memory was halved: replay 300 MiB, batches 5 MiB$"),
+    *(("paused", {"seconds": 4.0, "alone": alone}, rf"^{said} for 4\.0 s$") for alone, said in (
+        (None, "The supervisor, or everything, was held up"),
+        (True, "The supervisor was held up"), (False, "Everything stood still"),
+    )),
+]
+
+
+def test_events_are_sentences(page: Any, running: RunningService) -> None:
     running.backend.history[:] = [
-        event(2, "out_of_memory", "coordinator", batches_that_did_not_fit=1, ticks_limit=900,
-              replay_bytes=300 << 20, batch_bytes=5 << 20, ticks_limit_before=1800),
-        event(1, "out_of_memory", "learner 0", batch_size=64, next_batch_size=32),
+        event(-number, kind, "learner 0", **details)
+        for number, (kind, details, _) in enumerate(SENTENCES, -len(SENTENCES))
     ]
-    events = page.locator("#events li .what")
-    expect_text(events.nth(1), "^learner 0 ran out of memory: batch size 64 → 32$")
-    expect_text(events.nth(0), "^A batch did not fit, .* replay 300 MiB, batches 5 MiB$")
-
-
-def test_events_of_memory_and_horizons_are_sentences(page: Any, running: RunningService) -> None:
-    memory = {"replay_bytes": 300 << 20, "batch_bytes": 5 << 20, "ticks_limit": 90_000}
-    horizon = {"horizon": 3, "elapsed_s": 12.0, "deadline_s": 30.0, "consumed": 4000,
-               "data_budget": 10_000}
-    running.backend.history[:] = [
-        event(7, "environment_fault", "environment", reason="the reward is nan", faults=0),
-        event(6, "world", "environment", news="the car is connected"),
-        event(5, "horizon", "supervisor", outcome="early-exit", **horizon),
-        event(4, "memory_division", "supervisor", budget_bytes=-1, **memory),
-        event(3, "memory_division", "supervisor", budget_bytes=900 << 20, **memory),
-        event(2, "memory_pressure", "supervisor", where="/sys/fs/cgroup/robot", **memory),
-        event(1, "memory_pressure", "supervisor", where="machine", **memory),
-    ]
-    events = page.locator("#events li .what")
-    for place, said in enumerate((
-        "^the reward is nan; 0 episodes cut short so far$",
-        r"^the car is connected$",
-        r"^Training horizon 3 ended early after 12\.0 s of 30\.0 s, 4,000 of 10,000 samples$",
-        "^Without a memory budget the replay may keep 90,000 ticks$",
-        "^Memory was divided again: replay 300 MiB, batches 5 MiB$",
-        "^/sys/fs/cgroup/robot runs short of memory, so memory was halved: replay 300 MiB, ",
-        "^The machine runs short of memory, so memory was halved: replay 300 MiB, batches 5 MiB$",
-    )):
-        expect_text(events.nth(place), said)
-
-
-def test_a_pause_is_called_what_is_known_of_it(page: Any, running: RunningService) -> None:
-    running.backend.history[:] = [
-        event(number, "paused", "supervisor", seconds=4.0, alone=alone)
-        for number, alone in ((3, None), (2, True), (1, False))
-    ]
-    events = page.locator("#events li .what")
-    for place, said in enumerate((
-        "The supervisor, or everything, was held up", "The supervisor was held up",
-        "Everything stood still",
-    )):
-        expect_text(events.nth(place), rf"^{said} for 4\.0 s$")
+    told = page.locator("#events li .what")
+    for place, (*_, said) in enumerate(SENTENCES):
+        expect_text(told.nth(place), said)
 
 
 @pytest.mark.parametrize(
