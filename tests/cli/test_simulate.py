@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -118,7 +117,7 @@ def test_updates_that_are_left_out_are_told(run: Run, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(SharedUpdate, "compute", diverged)
     call = (*POLE, "--seconds", "4", "--inference-ms", "30", "--set", "learning.learning_starts=64")
-    found = json.loads(run(*call, "--json").out)
+    found = run(*call, "--json").document()
     assert found["skipped"] > 50 > found["updates"] == 0
     assert f" 0, {found['skipped']} left out as not finite" in run(*call).out
 

@@ -26,6 +26,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
+from tests.learning.local_update import LocalUpdate
 
 from .actor_critics import (
     ACTIONS,

@@ -110,5 +110,5 @@ def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> N
 def test_of_the_updates_that_the_actor_is_late_with_one_is_made_up_for() -> None:
     (update,) = in_turn(1, "td3")
     states.put(replace(states.take(update.state), progress=Progress(20, 20)), update.state)
-    shares = [turn(update, step) for step in range(7)]
+    shares = [update.step(batch(step)).acting for step in range(7)]
     assert shares == [True, True, True, False, True, False, True]
