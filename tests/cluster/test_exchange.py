@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.calls import EndedError
-from rtagent.cluster.exchange import SMALL_BYTES
+from rtagent.cluster.exchange import LONGEST_PAUSE_S, SMALL_BYTES
 from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import MessageError, pack
@@ -192,6 +192,20 @@ def test_a_learner_that_could_not_begin_is_looked_for_anew_soon() -> None:
     scene.run(10.0)
     assert exchange.lost(scene.clock.now())
     assert exchange.reason == "another learner writes its checkpoints there"
+
+
+def test_a_learner_that_cannot_be_joined_is_asked_ever_more_seldom() -> None:
+    scene = Scene(Edge())
+    remote, asked = scene.remotes[0], list[int]()
+    remote.broken = RuntimeError("unavailable")
+    for seconds in (5.5, 14.5, 30.0):
+        before = remote.calls.count("join")
+        scene.run(seconds)
+        asked.append(remote.calls.count("join") - before)
+    assert asked == [5, 2, 3]
+    remote.broken = None
+    scene.run(LONGEST_PAUSE_S + 1.0)
+    assert scene.exchanges[0].connected
 
 
 @pytest.mark.parametrize("values", [np.zeros(1), np.zeros((2, 2)), "nan"])
