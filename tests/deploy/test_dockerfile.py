@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from rtagent.cli import parsed
+from rtagent.cli import command_parser
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Dockerfile"
@@ -51,7 +51,7 @@ def test_the_command_is_one_that_exists() -> None:
     assert values("ENTRYPOINT") == ['["rtagent"]']
     command = json.loads(values("CMD")[0])
     assert command[0] == "serve"
-    given = parsed(command)
+    given = command_parser("serve").parse_args(command[1:])
     assert given.insecure
     assert values("VOLUME") == [str(given.state_dir)]
 

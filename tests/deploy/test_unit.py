@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli import parsed
+from rtagent.cli import command_parser
 from rtagent.processes.scheduling import FIFO_PRIORITY, SUPERVISOR_NICE
 from rtagent.supervisor.child import KILL_AFTER_S
 from rtagent.supervisor.children import LAST_CHECKPOINT_S
@@ -66,7 +66,7 @@ def test_the_command_is_one_that_exists(unit: dict[str, list[str]]) -> None:
     (command,) = unit["Service.ExecStart"]
     program, name, *arguments = command.split()
     assert (Path(program).name, name) == ("rtagent", "serve")
-    assert parsed([name, *arguments]).state_dir == Path("%S/rtagent")
+    assert command_parser(name).parse_args(arguments).state_dir == Path("%S/rtagent")
     # The login address carries the token, and the journal has other readers.
     assert unit["Service.StandardOutput"] == ["null"]
 

@@ -153,7 +153,7 @@ def test_another_world_or_network_has_a_state_directory_of_its_own() -> None:
     for command in ALL:
         program, *rest = command.words
         if program == "rtagent" and rest[0] in ("serve", "train"):
-            args = cli.parsed(rest)
+            args = cli.command_parser(rest[0]).parse_args(rest[1:])
             config = load_config(args.config, args.overrides, {})
             same = of_checkpoints(config) == of_checkpoints(Config())
             assert same or not config.policy.learns or args.state_dir is not None, command
