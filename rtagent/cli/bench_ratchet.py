@@ -1,7 +1,7 @@
 """`rtagent bench --check`: figures of the benchmarks against those that were committed.
 
 `benchmarks/ratchet.json` has a record for each figure. Most figures are ratios of two sides in one
-run, because only these mean the same on another machine.
+run, because these depend least on the machine.
 
 The noise of a figure is the range of three runs, and a fourth is beyond that by chance, one time in
 eight on one side. So a figure that seems lost is measured twice more: it is lost if the median of
