@@ -59,10 +59,11 @@ DDPG = (
     "learning.learning_starts=1000", "replay.capacity=100000",
 )
 GAMES = {
-    "CartPole, DQN": Game("cartpole.toml", 20.0, (
-        # A slow target, steps that become small, nothing overwritten: else what was learned is soon
-        # forgotten.
-        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=3e-4",
+    "CartPole, DQN": Game("cartpole.toml", 12.0, (
+        # Targets over ten ticks, a slow target network, steps that become small, nothing
+        # overwritten: else what was learned is soon forgotten.
+        "learning.algorithm=dqn", "learning.n_step=10",
+        "learning.updates_per_tick=0.5", "learning.learning_rate=3e-4",
         "learning.learning_rate_steps=100000", "learning.learning_rate_end_factor=0.00333",
         "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=240000",
     )),
