@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from rtagent.clock import NANO, whole_ticks
-from rtagent.config import Config
+from rtagent.config import MOST_SEED, Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.process import TickLoop
@@ -42,6 +42,7 @@ from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import Own
 from rtagent.memory.world import World, WorldMemory
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.exploration import run_seed
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.worker import Assignment, WorkerContext
 from rtagent.staggering.arbiter import Arbiter
@@ -282,6 +283,7 @@ class _Run:
         """Run so many seconds of ticks."""
         world, config = self._world, self._config
         adapter = open_environment(config.env, ReportingAdapter)
+        seed = run_seed(config.run.seed, self._resume) & MOST_SEED
         try:
             first, rate_hz = world.ledger.newest + 1, world.blueprint.rate_hz
             loop = TickLoop(
@@ -290,7 +292,7 @@ class _Run:
                 schedule=TickSchedule(rate_hz, 0, first, config.env.max_catch_up_ticks),
                 clock=self._clock,
                 arbiter=Arbiter(config.inference.fill, merge=MERGES[config.policy.chunk]),
-                seed=config.run.seed + first, states=world.states,
+                seed=seed + first, states=world.states,
             )
             self._learners.begin()
             rows: list[Rows] = []

@@ -7,17 +7,21 @@ import gc
 import os
 from itertools import cycle, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rtagent.config import MOST_SEED
 from rtagent.config.learning import A2C_DEFAULTS
 from rtagent.config_sources import load_config
+from rtagent.env.adapter import Adapter
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
 from rtagent.inference.standby import Standby
 from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.exploration import run_seed
 from rtagent.staggering.arbiter import Source
 from rtagent.storage import checkpoint
 from rtagent.storage.demonstration_file import save_demonstration
@@ -305,6 +309,23 @@ def test_a_run_goes_on_from_a_checkpoint_with_what_the_one_before_had_learned(
     assert saved.counters.updates == first.updates + second.updates
     # The optimizer's moments go on, too.
     assert saved.tensors["optimizer.steps"] == saved.counters.updates
+
+
+def test_a_policy_plays_in_the_world_of_a_live_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It played the episodes of the run before it, and so others than the daemon."""
+    seeds: list[int | None] = []
+
+    def reset(adapter: ReportingAdapter, seed: int | None = None) -> Any:
+        seeds.append(seed)
+        return Adapter.reset(adapter, seed)
+
+    monkeypatch.setattr(ReportingAdapter, "reset", reset)
+    path = leave_checkpoint(tmp_path, *POLE)
+    pole("learning.processes=0", policy=path, seconds=0.1)
+    pole("learning.processes=0", seconds=0.1)
+    assert seeds == [run_seed(0, path) & MOST_SEED, 0]
 
 
 def test_a_run_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
