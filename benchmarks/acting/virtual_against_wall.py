@@ -31,7 +31,8 @@ from rtagent import virtual
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import NANO
 from rtagent.config import Config
-from rtagent.evaluation.trained_policy import FOLDER, load_checkpoint, playing
+from rtagent.evaluation.trained_policy import FOLDER, playing
+from rtagent.storage.checkpoint import newest
 from rtagent.virtual.result import figures_since
 
 WARM_UP_S = 5.0
@@ -118,10 +119,9 @@ def measure(seconds: float, seed: int) -> dict[str, Any]:
 
         learning, saved = config_of("play"), Path(folder, "play", FOLDER)
         virtual.run(learning, seconds=TRAINED_S, update_s=UPDATE_S, checkpoint_dir=saved)
-        path, _ = load_checkpoint(saved)
         plays = playing(learning)
         wall = on_the_wall_clock(plays, seconds)
-        simulated = virtual.run(plays, seconds=seconds, policy=path)
+        simulated = virtual.run(plays, seconds=seconds, policy=newest(saved))
         played = compared("playing", wall, simulated.figures(WARM_UP_S))
         learns = config_of("learn", *BY_TURNS)
         wall = on_the_wall_clock(learns, seconds)

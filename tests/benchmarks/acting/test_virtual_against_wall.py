@@ -30,7 +30,6 @@ def test_its_table_can_be_written_into_a_file(
     wall = simulated | {"updates": 120, "update_s": 0.005}
     monkeypatch.setattr(virtual_against_wall, "measure_jitter", lambda seconds: "unmeasured")
     monkeypatch.setattr(virtual_against_wall, "on_the_wall_clock", lambda *_: wall)
-    monkeypatch.setattr(virtual_against_wall, "load_checkpoint", lambda path: (path, None))
     monkeypatch.setattr(virtual_against_wall, "playing", lambda config: config)
     run = SimpleNamespace(figures=lambda since_s: simulated)
     monkeypatch.setattr(virtual_against_wall.virtual, "run", lambda *_, **__: run)
