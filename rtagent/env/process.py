@@ -17,7 +17,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rtagent.clock import NANO, Clock
-from rtagent.config import MOST_SEED
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
@@ -249,11 +248,10 @@ def _run(context: WorkerContext[EnvironmentRecord], adapter: Adapter) -> None:
     context.ready()
     _wait_for_start(context)
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
-    seed = run_seed(config.run.seed, context.resume) & MOST_SEED
     loop = TickLoop(
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
-        record=context.record, schedule=schedule, clock=clock, seed=seed + first,
-        states=world.states,
+        record=context.record, schedule=schedule, clock=clock,
+        seed=run_seed(config.run.seed, context.resume) + first, states=world.states,
         arbiter=Arbiter(last_frame=_last_frame(ledger), merge=MERGES[config.policy.chunk]),
     )
     gc.collect()

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from statistics import NormalDist
 
-from rtagent.config import PolicyConfig
+from rtagent.config import MOST_SEED, PolicyConfig
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -43,14 +43,14 @@ def epsilon(updates: int, policy: PolicyConfig) -> float:
 
 
 def run_seed(seed: int, resume: Path | None) -> int:
-    """The seed of a run's draws.
+    """The seed of a run's draws and of its world, in the bounds of `run.seed`.
 
     Args:
         seed: of the configuration.
         resume: the checkpoint that the run goes on from. Its ticks may begin at 0 again, and it is
             not to draw again what the run before has drawn. If None, there was none before.
     """
-    return seed if resume is None else _mixed(seed, zlib.crc32(resume.name.encode()))
+    return seed if resume is None else _mixed(seed, zlib.crc32(resume.name.encode())) & MOST_SEED
 
 
 def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int) -> int | None:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from rtagent.clock import NANO, whole_ticks
-from rtagent.config import MOST_SEED, Config
+from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.env.process import TickLoop
@@ -283,7 +283,6 @@ class _Run:
         """Run so many seconds of ticks."""
         world, config = self._world, self._config
         adapter = open_environment(config.env, ReportingAdapter)
-        seed = run_seed(config.run.seed, self._resume) & MOST_SEED
         try:
             first, rate_hz = world.ledger.newest + 1, world.blueprint.rate_hz
             loop = TickLoop(
@@ -292,7 +291,7 @@ class _Run:
                 schedule=TickSchedule(rate_hz, 0, first, config.env.max_catch_up_ticks),
                 clock=self._clock,
                 arbiter=Arbiter(config.inference.fill, merge=MERGES[config.policy.chunk]),
-                seed=seed + first, states=world.states,
+                seed=run_seed(config.run.seed, self._resume) + first, states=world.states,
             )
             self._learners.begin()
             rows: list[Rows] = []
