@@ -46,11 +46,12 @@ from rtagent.evaluation import regret
 from rtagent.evaluation.intervals import jackknife
 from rtagent.evaluation.process import LONGEST_EPISODE_S, Values
 from rtagent.evaluation.regret import Episodes, PausedWorld
-from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
+from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, configuration, load_checkpoint
 from rtagent.memory.ledger import Ints, Rows
 from rtagent.memory.process_metrics import EPISODES
+from rtagent.policy.exploration import run_seed
 from rtagent.staggering.arbiter import Source
-from rtagent.storage.checkpoint import Checkpoint
+from rtagent.storage.checkpoint import Checkpoint, newest
 
 LEAST_EPISODES = 2
 NAMES = {
@@ -118,8 +119,8 @@ def _measure(
             catch_stop_signals(second_interrupts=True) as stop,
             progress_bar(*columns) as progress,
         ):
-            rows = play_live(config, saved, args.episodes, args.seconds, stop, progress)
-            measurement = Measurement(adapter, config, rows, args.episodes, stop, progress)
+            rows, seed = play_live(config, saved, args.episodes, args.seconds, stop, progress)
+            measurement = Measurement(adapter, seed, rows, args.episodes, stop, progress)
             measurement.play(values, reference)
             measurement.predict(values, args.states, args.clones)
     finally:
@@ -154,10 +155,11 @@ def _greedy(config: Config, saved: Checkpoint, path: Path) -> Values:
 def play_live(
     config: Config, saved: Checkpoint, count: int, seconds: float, stop: StopSignal,
     progress: Progress,
-) -> Rows:
-    """Play on the wall clock; the rows of its ledger, from the first tick on."""
+) -> tuple[Rows, int]:
+    """Play on the wall clock; the rows of its ledger, from the first tick on, and its seed."""
     task = progress.add_task(NAMES["live"], total=count)
     with live_run(config, saved, stop) as runtime:
+        resumed = newest(runtime.world.config.state_dir / FOLDER)
         rows = follow_ledger(runtime, count, seconds, stop, partial(progress.advance, task))
     done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES and stop.received:
@@ -167,7 +169,7 @@ def play_live(
             f"{done} of the {LEAST_EPISODES} episodes that are needed ended in the live world: "
             "more --seconds, or shorter episodes (for a Game Boy game env.kwargs.max_ticks)"
         )
-    return rows
+    return rows, run_seed(config.run.seed, resumed)
 
 
 class Measurement:
@@ -175,7 +177,7 @@ class Measurement:
 
     Args:
         adapter: the world that waits.
-        config: of the run.
+        seed: of the live world.
         rows: of the live world.
         episodes: wanted in each world.
         stop: ends it early.
@@ -183,10 +185,10 @@ class Measurement:
     """
 
     def __init__(
-        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, stop: StopSignal,
+        self, adapter: Adapter, seed: int, rows: Rows, episodes: int, stop: StopSignal,
         progress: Progress,
     ) -> None:
-        self._adapter, self._seed, self._stop = adapter, config.run.seed, stop
+        self._adapter, self._seed, self._stop = adapter, seed, stop
         self._progress = progress
         live = regret.live_episodes(rows)
         self._count = min(episodes, len(live.ticks))

@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +18,6 @@ from rtagent.cli import regret
 from rtagent.cli.regret import Measurement
 from rtagent.cli.stop_signal import StopSignal
 from rtagent.config import EnvConfig
-from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter
 from rtagent.errors import UserError
 from rtagent.memory.ledger import row_dtype
@@ -69,6 +69,30 @@ class Stays(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
 
 
+class Draws(Stays):
+    """Pays at every tick what it has drawn for the episode."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gym.Env.reset(self, seed=seed)
+        self.paid = float(self.np_random.integers(1000))
+        return super().reset()
+
+    def step(self, action: Any) -> Any:
+        seen, _, *rest = super().step(action)
+        return seen, self.paid, *rest
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("shared_fork_server")
+def test_the_worlds_that_wait_begin_as_the_live_one_does(run: Run, tmp_path: Path) -> None:
+    """They had another seed, and what their episodes drew was told as a regret of inaction."""
+    path = leave_checkpoint(tmp_path, f"env.id={__name__}:Draws")
+    found = run("regret", str(path), "--episodes", "4", "--states", "0", "--json").document()
+    returns = [each["returns"] for each in found["worlds"].values()]
+    assert returns == 3 * returns[:1]
+    assert len(set(returns[0])) > 1
+
+
 def rows_of(episodes: int, reward: float = 1.0) -> Any:
     """What a run in `Stays` has recorded, whose agent acted on the newest frame at each tick."""
     rows = np.zeros(3 * episodes, row_dtype(make_blueprint()))
@@ -81,9 +105,9 @@ def rows_of(episodes: int, reward: float = 1.0) -> Any:
 
 def measured(world: Stays, rows: Any, stop: Any) -> Any:
     """What a measurement of all recorded episodes finds, until it is stopped."""
-    config, adapter = parse_config({"env": {"id": "CartPole-v1"}}), Adapter(world, EnvConfig())
+    adapter = Adapter(world, EnvConfig())
     with Progress(disable=True) as progress:
-        measurement = Measurement(adapter, config, rows, len(rows) // 3, stop, progress)
+        measurement = Measurement(adapter, 0, rows, len(rows) // 3, stop, progress)
         measurement.play(lambda _: np.zeros(2, np.float32), None)
     return measurement.result()
 
@@ -144,11 +168,12 @@ def test_a_reward_at_the_edge_of_the_declared_range_is_within_it(paid: float, ke
     [(True, r"^ended before 2 episodes"), (False, r"^1 of the 2 episodes.*--seconds")],
 )
 def test_too_few_live_episodes_are_explained_by_what_ended_them(
-    monkeypatch: pytest.MonkeyPatch, stopped: bool, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stopped: bool, said: str
 ) -> None:
     rows = np.zeros(5, row_dtype(make_blueprint()))
     rows["flags"][2] = 1
-    monkeypatch.setattr(regret, "live_run", lambda *ignored: nullcontext())
+    live = Mock(**{"world.config.state_dir": tmp_path})
+    monkeypatch.setattr(regret, "live_run", lambda *ignored: nullcontext(live))
     monkeypatch.setattr(regret, "follow_ledger", lambda *ignored: rows)
     ignored: Any = None
     stop = StopSignal()
