@@ -20,17 +20,18 @@ Frame = npt.NDArray[np.float32]
 
 
 class Bricks:
-    """Three rows of bricks, a ball that flies diagonally, a paddle of one cell.
+    """Three rows of bricks, a ball that flies diagonally, and a paddle.
 
     A brick is worth 1; a ball that is missed ends the episode; a cleared wall stands again.
     A frame has a plane for each of paddle, ball, the ball's last place, and bricks.
 
     Args:
         rng: chooses where an episode begins.
+        paddle: its cells, an odd number.
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
+    def __init__(self, rng: np.random.Generator, paddle: int = 1) -> None:
+        self._rng, self._reach = rng, paddle // 2
         self.reset()
 
     def reset(self) -> Frame:
@@ -52,7 +53,7 @@ class Bricks:
         """
         self._ticks += 1
         moved = self._paddle + (action == 2) - (action == 1)
-        self._paddle = min(SIZE - 1, max(0, moved))
+        self._paddle = min(SIZE - 1 - self._reach, max(self._reach, moved))
         self._trail = self._row, self._column
         if not 0 <= self._column + self._columns < SIZE:
             self._columns = -self._columns
@@ -66,7 +67,7 @@ class Bricks:
             if not self._bricks.any():
                 self._bricks[BRICK_ROWS] = True
         elif row == SIZE - 1:
-            lost = self._paddle != column
+            lost = abs(self._paddle - column) > self._reach
             if not lost:
                 self._rows, row = -1, self._row
         self._row, self._column = row, column
@@ -74,7 +75,8 @@ class Bricks:
 
     def _frame(self) -> Frame:
         planes = np.zeros((4, SIZE, SIZE), np.float32)
-        planes[PADDLE, SIZE - 1, self._paddle] = 1.0
+        left, right = self._paddle - self._reach, self._paddle + self._reach
+        planes[PADDLE, SIZE - 1, left : right + 1] = 1.0
         planes[BALL][self._row, self._column] = 1.0
         planes[TRAIL][self._trail] = 1.0
         planes[BRICK] = self._bricks
@@ -82,20 +84,26 @@ class Bricks:
 
 
 class BricksWorld(gymnasium.Env[Frame, Any]):
-    """`Bricks` for Gymnasium, observed as one vector of its four planes."""
+    """`Bricks` for Gymnasium, observed as one vector of its four planes.
+
+    Args:
+        render_mode: it draws nothing.
+        paddle: cells of the paddle, an odd number.
+    """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (4 * SIZE * SIZE,), np.float32)
     action_space = gymnasium.spaces.Discrete(ACTIONS)
     metadata = {"render_modes": [], "render_fps": RATE_HZ}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        self._game = Bricks(self.np_random)
+    def __init__(self, render_mode: str | None = None, paddle: int = 1) -> None:
+        self._paddle = paddle
+        self._game = Bricks(self.np_random, paddle)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Frame, Any]:
         """Begin an episode."""
         super().reset(seed=seed)
         if seed is not None:
-            self._game = Bricks(self.np_random)
+            self._game = Bricks(self.np_random, self._paddle)
         return self._game.reset(), {}
 
     def step(self, action: int) -> tuple[Frame, float, bool, bool, dict[str, Any]]:

@@ -25,13 +25,14 @@ def courses() -> dict[str, list[Course]]:
     }
 
 
-def test_who_follows_the_ball_keeps_it_and_clears_bricks() -> None:
-    world = Bricks(np.random.default_rng(0))
+@pytest.mark.parametrize("cells", [1, 3])
+def test_who_follows_the_ball_keeps_it_and_clears_bricks(cells: int) -> None:
+    world = Bricks(np.random.default_rng(0), cells)
     frame, total = world.reset(), 0.0
     for tick in range(1, LONGEST + 1):
         planes = frame.reshape(4, SIZE, SIZE)
-        assert [int(planes[each].sum()) for each in (PADDLE, BALL)] == [1, 1]
-        ball, paddle = (int(np.argwhere(planes[each])[0][1]) for each in (BALL, PADDLE))
+        assert [int(planes[each].sum()) for each in (PADDLE, BALL)] == [cells, 1]
+        ball, paddle = (int(np.argwhere(planes[each])[:, 1].mean()) for each in (BALL, PADDLE))
         # It is where the ball will come down at the next tick.
         goal = world._column + world._columns
         goal = goal if 0 <= goal < SIZE else ball - world._columns
