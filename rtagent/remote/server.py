@@ -367,8 +367,10 @@ def listen(host: str, port: int, token: str | None) -> Listener:
             token.
     """
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.create_server((host, port), family=family)
+        six = ":" in host
+        family = socket.AF_INET6 if six else socket.AF_INET
+        # Python's default would refuse clients of IPv4 at the address ::.
+        bound = socket.create_server((host, port), family=family, dualstack_ipv6=six)
         sock = Listener(fileno=bound.detach())
         # Connections inherit these options.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -377,8 +379,8 @@ def listen(host: str, port: int, token: str | None) -> Listener:
             (socket.TCP_USER_TIMEOUT, GONE_S * 1000),
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    # The last is raised for a name that no host can have.
-    except (OSError, TypeError) as error:
+    # A kernel may have no IPv6; TypeError is raised for a name that no host can have.
+    except (OSError, TypeError, ValueError) as error:
         reason = reason_of(error)
         raise UserError(
             f"cannot listen on {host} port {port}: {reason}; choose another --host or --port"

@@ -360,6 +360,12 @@ def test_an_address_that_others_reach_needs_a_token() -> None:
         listen("192.0.2.1", 0, TOKEN)
 
 
+def test_an_address_for_all_interfaces_is_reached_by_both_protocols() -> None:
+    with listen("::", 0, TOKEN) as sock:
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, sock.getsockname()[1]), 10.0).close()
+
+
 def test_the_health_of_the_server_needs_no_token() -> None:
     refused = pytest.raises(websockets.InvalidStatus, match="200")
     with policy_server(served(), TOKEN) as (address, _), refused:
