@@ -47,10 +47,12 @@ def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C, or, with `--allow-quit`, until a client sends `quit_app`."""
     _check_bounds(args)
     race = _race(args)
+    six = ":" in args.host
+    family = socket.AF_INET6 if six else socket.AF_INET
     try:
-        listener = socket.create_server((args.host, args.port))
-    # The last is raised for a name that no host can have.
-    except (OSError, TypeError) as error:
+        listener = socket.create_server((args.host, args.port), family=family, dualstack_ipv6=six)
+    # A kernel may have no IPv6; TypeError is raised for a name that no host can have.
+    except (OSError, TypeError, ValueError) as error:
         reason = reason_of(error)
         raise UserError(
             f"cannot listen on {args.host}:{args.port}: {reason}; choose another --host or --port"
@@ -61,13 +63,14 @@ def run(args: argparse.Namespace) -> int:
         most_clients=args.clients, may_quit=args.allow_quit,
     )
     host, port = simulator.address
+    where = f"[{host}]:{port}" if six else f"{host}:{port}"
     if not ipaddress.ip_address(host).is_loopback:
         print(
-            f"rtagent donkey-sim: warning: whoever reaches {host}:{port} can drive here; the "
+            f"rtagent donkey-sim: warning: whoever reaches {where} can drive here; the "
             "protocol knows no password and no encryption",
             file=sys.stderr, flush=True,
         )
-    announced = f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second"
+    announced = f"rtagent donkey-sim: {where}, {args.fps:g} frames per second"
     if race is not None:
         laps = f"{race.laps} lap{'' if race.laps == 1 else 's'}"
         announced += f", a race of {laps} within {race.time_limit_s:g} s"

@@ -48,14 +48,20 @@ def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+@pytest.mark.parametrize(("host", "shown", "warned"), [
+    ("127.0.0.1", "127.0.0.1", False), ("0.0.0.0", "0.0.0.0", True),
+    ("::1", "[::1]", False), ("::", "[::]", True),
+])
 def test_an_address_that_others_reach_is_warned_of(
-    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    host: str, shown: str, warned: bool, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(Simulator, "run", lambda of, go_on=None: of.close())
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["donkey-sim", "--port", "0", "--host", host]) == 0
-    assert ("warning" in capsys.readouterr().err) == warned
+    told = capsys.readouterr()
+    assert told.out.startswith(f"rtagent donkey-sim: {shown}:")
+    assert ("warning" in told.err) == warned
 
 
 @pytest.mark.parametrize("options", [(), ("--allow-quit",)])
