@@ -57,6 +57,11 @@ with <code>--state-dir</code>, add the same option.</p>
 </form>
 </main>""")
 
+OPENED = page("Logged in", "login.css", "login", """\
+<main class="panel">
+<p><a href="/">Open the dashboard</a></p>
+</main>""").substitute()
+
 
 def cookie_name(settings: Settings) -> str:
     """The cookie's name. Ports share cookies, so the port in the name tells two daemons apart."""
@@ -173,7 +178,7 @@ class Login:
             raise self.failure(scope, "a wrong token or code, or the code was used or has expired")
         session = self._sessions.new_session()
         await self._save()
-        response = RedirectResponse("/", 303, NO_STORE)
+        response = _to_dashboard(scope, headers)
         response.set_cookie(
             self._cookie, session, max_age=int(SESSION_S), httponly=True, samesite="strict",
             secure=by_tls(scope),
@@ -182,6 +187,17 @@ class Login:
 
     def _session_of(self, headers: Headers) -> str:
         return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+
+
+def _to_dashboard(scope: Scope, headers: Headers) -> Response:
+    """The answer to a login: it leads to the dashboard."""
+    # Browsers name the site of the link that was followed only to servers that they trust.
+    foreign = headers.get("sec-fetch-site", "cross-site") == "cross-site"
+    if foreign and scope["method"] == "GET" and wants_page(scope, headers):
+        # After a link on another site, a browser sends no strict cookie to where it is redirected,
+        # but does to where a page of ours leads.
+        return HTMLResponse(OPENED, headers=NO_STORE | {"refresh": "0; url=/"})
+    return RedirectResponse("/", 303, NO_STORE)
 
 
 def by_tls(scope: Scope) -> bool:

@@ -38,3 +38,13 @@ def test_an_address_opens_once_and_leaves_no_secret_in_sight(
     expect_text(blank.locator("main"), "rtagent login")
     blank.goto(address)
     expect_text(blank.locator('[role="alert"]'), "has been used or has expired")
+
+
+def test_an_address_opens_from_a_page_of_another_site(blank: Any, running: RunningService) -> None:
+    link = f'<a href="{running.login_url()}">log in</a>'
+    blank.route("http://chat.example/", lambda route: route.fulfill(
+        content_type="text/html", body=link))
+    blank.goto("http://chat.example/")
+    blank.click("text=log in")
+    expect_text(blank.locator("#run-id"), "20250101-abcd")
+    assert blank.url == running.settings.url

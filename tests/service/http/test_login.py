@@ -53,6 +53,19 @@ def test_an_address_opens_the_dashboard_once(stranger: TestClient, settings: Set
     assert "set-cookie" not in again.headers
 
 
+@pytest.mark.parametrize(("site", "status"), [
+    ({}, 200), ({"sec-fetch-site": "cross-site"}, 200), ({"sec-fetch-site": "none"}, 303),
+])
+def test_a_browser_that_comes_from_another_site_goes_on_from_a_page_of_ours(
+    stranger: TestClient, site: dict[str, str], status: int
+) -> None:
+    answer = stranger.get(new_address(stranger), headers={"accept": "text/html,*/*", **site})
+    onward = answer.headers["refresh" if status == 200 else "location"]
+    assert (answer.status_code, onward.rpartition("=")[2]) == (status, "/")
+    assert answer.headers["cache-control"] == "no-store"
+    assert stranger.get("/").status_code == 200
+
+
 def test_a_used_address_leads_to_the_dashboard_if_the_session_is_open(
     stranger: TestClient, settings: Settings, backend: Any
 ) -> None:
