@@ -63,9 +63,13 @@ OPENED = page("Logged in", "login.css", "login", """\
 </main>""").substitute()
 
 
-def cookie_name(settings: Settings) -> str:
-    """The cookie's name. Ports share cookies, so the port in the name tells two daemons apart."""
-    return f"rtagent_session_{settings.port}"
+def cookie_name(host: str) -> str:
+    """The cookie's name at a `Host`.
+
+    Ports share cookies. The port in the name tells two daemons apart: that of the browser, for
+    behind a proxy or ssh both may have the same.
+    """
+    return f"rtagent_session_{host.rpartition(']')[2].partition(':')[2]}"
 
 
 def login_page(problem: Problem | None = None) -> Response:
@@ -90,7 +94,6 @@ class Login:
         self._settings = settings
         self._sessions = sessions
         self._attempts = attempts
-        self._cookie = cookie_name(settings)
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
 
@@ -137,7 +140,7 @@ class Login:
             if self._sessions.end(self._session_of(headers)):
                 await self._save()
             response = RedirectResponse(LOGIN, 303, NO_STORE)
-            response.delete_cookie(self._cookie, httponly=True, samesite="strict")
+            response.delete_cookie(cookie_name(headers["host"]), httponly=True, samesite="strict")
             return response
         return None
 
@@ -180,13 +183,13 @@ class Login:
         await self._save()
         response = _to_dashboard(scope, headers)
         response.set_cookie(
-            self._cookie, session, max_age=int(SESSION_S), httponly=True, samesite="strict",
-            secure=by_tls(scope),
+            cookie_name(headers["host"]), session, max_age=int(SESSION_S), httponly=True,
+            samesite="strict", secure=by_tls(scope),
         )
         return response
 
     def _session_of(self, headers: Headers) -> str:
-        return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+        return cookie_parser(headers.get("cookie", "")).get(cookie_name(headers["host"]), "")
 
 
 def _to_dashboard(scope: Scope, headers: Headers) -> Response:

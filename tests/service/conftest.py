@@ -252,7 +252,7 @@ def client_of(backend: FakeBackend, settings: Settings, **options: Any) -> TestC
 
 def session_cookie(client: TestClient | httpx.Client, settings: Settings) -> dict[str, str]:
     """The header with the cookie of the session that a client has opened."""
-    name = cookie_name(settings)
+    name = cookie_name(f"127.0.0.1:{settings.port}")
     return {"cookie": f"{name}={client.cookies[name]}"}
 
 

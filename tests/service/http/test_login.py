@@ -17,6 +17,8 @@ from service.http.settings import Settings
 from tests.conftest import eventually
 from tests.service.conftest import BASE, BEARER, PORT, TOKEN, client_of, problem, session_cookie
 
+COOKIE = cookie_name(f"127.0.0.1:{PORT}")
+
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -31,7 +33,7 @@ def code_of(address: str) -> str:
     return address.removeprefix(f"{BASE}/?code=")
 
 
-def test_an_address_opens_the_dashboard_once(stranger: TestClient, settings: Settings) -> None:
+def test_an_address_opens_the_dashboard_once(stranger: TestClient) -> None:
     address = new_address(stranger)
     assert TOKEN not in address
     answer = stranger.get(address)
@@ -43,7 +45,7 @@ def test_an_address_opens_the_dashboard_once(stranger: TestClient, settings: Set
     assert "Path=/" in cookie
     assert "Max-Age=604800" in cookie
     assert "Secure" not in cookie
-    session = stranger.cookies[cookie_name(settings)]
+    session = stranger.cookies[COOKIE]
     assert not {TOKEN, code_of(address)} & {session}
     assert stranger.get("/").status_code == 200
     assert stranger.patch("/v1/inference", json={"processes": 9}).status_code == 200
@@ -67,20 +69,20 @@ def test_a_browser_that_comes_from_another_site_goes_on_from_a_page_of_ours(
 
 
 def test_a_used_address_leads_to_the_dashboard_if_the_session_is_open(
-    stranger: TestClient, settings: Settings, backend: Any
+    stranger: TestClient, backend: Any
 ) -> None:
     address = new_address(stranger)
     stranger.get(address)
-    session = stranger.cookies[cookie_name(settings)]
+    session = stranger.cookies[COOKIE]
     for _ in range(BURST + 1):
         again = stranger.get(address)
         assert (again.status_code, again.headers["location"]) == (303, "/")
         assert "set-cookie" not in again.headers
-    assert stranger.cookies[cookie_name(settings)] == session
+    assert stranger.cookies[COOKIE] == session
     assert backend.reported == []
     # A new address still opens a new session.
     stranger.get(new_address(stranger))
-    assert stranger.cookies[cookie_name(settings)] != session
+    assert stranger.cookies[COOKIE] != session
     # In the form, a wrong code stays wrong; and a session that has ended opens nothing.
     assert stranger.post("/login", data={"secret": code_of(address)}).status_code == 401
     stranger.delete("/v1/sessions", headers=BEARER)
@@ -121,9 +123,23 @@ def test_the_token_in_an_address_opens_nothing(stranger: TestClient) -> None:
     assert stranger.get("/", params={"code": TOKEN}).status_code == 303
 
 
+def test_two_daemons_of_one_port_at_two_forwarded_ports_have_a_cookie_each(backend: Any) -> None:
+    # The second to be opened logged the first one out: browsers send cookies to all ports.
+    hosts = f"127.0.0.1:{PORT}", "127.0.0.1:9000", "[::1]:9001"
+    settings = Settings(token=TOKEN, port=PORT, allowed_hosts=frozenset(hosts))
+    clients = [client_of(backend, settings, base_url=f"http://{host}") for host in hosts]
+    cookies: dict[str, str] = {}
+    for each in clients:
+        each.post("/login", data={"secret": TOKEN})
+        cookies |= each.cookies
+        each.cookies.clear()
+    header = {"cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
+    assert [each.get("/v1/stats", headers=header).status_code for each in clients] == [200] * 3
+
+
 @pytest.mark.parametrize("value", [TOKEN, "", "x" * 32])
-def test_a_cookie_that_is_no_session(stranger: TestClient, settings: Settings, value: str) -> None:
-    headers = {"cookie": f"{cookie_name(settings)}={value}"}
+def test_a_cookie_that_is_no_session(stranger: TestClient, value: str) -> None:
+    headers = {"cookie": f"{COOKIE}={value}"}
     assert stranger.get("/v1/stats", headers=headers).status_code == 401
 
 
@@ -159,7 +175,7 @@ def test_logging_out_ends_the_session(stranger: TestClient, settings: Settings) 
     session = session_cookie(stranger, settings)
     answer = stranger.post("/logout")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login")
-    assert cookie_name(settings) not in stranger.cookies
+    assert COOKIE not in stranger.cookies
     assert stranger.get("/v1/stats", headers=session).status_code == 401
     assert stranger.post("/logout").status_code == 303
 
@@ -235,7 +251,7 @@ def test_a_disk_that_stalls_brings_no_session_back(
     file: Any = kept.sessions_file
     with client_of(backend, kept) as client:
         client.get(new_address(client))
-        session = client.cookies[cookie_name(kept)]
+        session = client.cookies[COOKIE]
         assert client.delete("/v1/sessions", headers=BEARER).json() == {"ended": 1}
         goes_on.set()
         eventually(file.exists, "the disk goes on")
