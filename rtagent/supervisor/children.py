@@ -113,11 +113,16 @@ class Children:
         child.start(now, self._random.random())
         self._report_death(child)
 
-    def add_writer(self, now: float) -> None:
-        """Start learner 0, which has been told to leave: it writes a last checkpoint at once."""
+    def add_writer(self, now: float) -> bool:
+        """Start learner 0, which has been told to leave: it writes a last checkpoint at once.
+
+        Returns:
+            Whether the system has permitted it.
+        """
         # So that it has the time of a learner that writes, although it must begin first.
         self._metrics.learners[0].writing = 1
         self.add("learner", 0, now)
+        return self._children["learner", 0].alive
 
     def converge(self, wanted: Collection[Key], now: float) -> None:
         """Start processes of `wanted` that are missing, in its order; stop those not in it."""

@@ -47,7 +47,7 @@ class Loop:
         self._started = setup.clock.now()
         self._slips, self._slips_reported_at = 0, -SLIPS_REPORTED_EVERY_S
         self._refused: UserError | None = None
-        self._failures, self._learned_is_kept = 0, False
+        self._failures, self._learned_is_kept, self._writer_refused = 0, False, False
 
     def run(self) -> None:
         """Start the processes, keep them going until told to stop, and see them leave.
@@ -166,8 +166,10 @@ class Loop:
     def _keep_learned(self, now: float) -> None:
         """Have a last checkpoint written once no learner is left, unless one of them has tried to.
 
-        A learner that is starting, or whose update takes long, is killed before it can write. What
-        fails here is not tried again, as it is in other duties: a run has to end.
+        A learner that is starting, or whose update takes long, is killed before it can write. With
+        the fork server all learners die, and until the next step nothing can be started: so a
+        refused start is tried once more. Nothing else that fails here is tried again, as it is in
+        other duties: a run has to end.
         """
         if self._learned_is_kept or any(child.alive for child in self._children.of("learner")):
             return
@@ -178,7 +180,8 @@ class Loop:
         tried = self._checkpoint_failures > self._failures or self._children.last_checkpoint_lost
         if here and unsaved and not tried:
             self._desired.change(learner_ring=[])
-            self._children.add_writer(now)
+            if not self._children.add_writer(now):
+                self._learned_is_kept, self._writer_refused = self._writer_refused, True
 
     @property
     def _checkpoint_failures(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -209,6 +210,24 @@ def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned(played:
     # Nothing acts any more: it need not wait for other programs.
     played.loop._step()
     assert not played.process.idle
+
+
+@pytest.mark.parametrize(("refusals", "starts"), [(1, True), (2, False)])
+def test_a_writer_of_the_last_checkpoint_that_is_refused_is_tried_once_more(
+    played: Played, refusals: int, starts: bool
+) -> None:
+    """The fork server had died, and all learners with it; the next one comes at the next step."""
+    gone = OSError(errno.EPIPE, "Broken pipe")
+    start = Mock(side_effect=[gone] * refusals + [played.process])
+    played.children._starter = lambda *key: start
+    played.stop_after(updates=7, saved=5)
+    played.process.exitcode = -9
+    played.loop._step()
+    assert not played.loop._finished()
+    played.process.exitcode = None
+    played.loop._step()
+    assert [child.role for child in played.children.alive] == ["learner"] * starts
+    assert played.loop._finished() != starts
 
 
 def test_a_checkpoint_lost_long_before_the_stop_is_not_the_last_one(played: Played) -> None:
