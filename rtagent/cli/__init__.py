@@ -214,9 +214,20 @@ def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]
     return parsers, module
 
 
+def _has_working_directory() -> bool:
+    with suppress(FileNotFoundError):
+        return bool(os.getcwd())
+    return False
+
+
 def _load(name: str, command: Command) -> Any:
     if command.needs_linux and not sys.platform.startswith("linux"):
         raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")
+    if command.needs_linux and not _has_working_directory():
+        raise UserError(
+            "the working directory has been removed, and torch cannot be loaded from there; change "
+            "to another one"
+        )
     try:
         return importlib.import_module(f"{__name__}.{command.module or name.replace('-', '_')}")
     except OSError as error:

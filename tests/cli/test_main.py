@@ -121,6 +121,18 @@ def test_other_systems_are_refused_first(
     assert run(name) == (2, "", said)
 
 
+@pytest.mark.parametrize("name", ["serve", "check-env", "policy-server"])
+def test_a_working_directory_that_was_removed_is_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """MKL ended every process that loaded torch, or there was a traceback."""
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    code, out, told = run(name, "CartPole-v1")
+    assert (code, out, told.count("\n")) == (2, "", 1)
+    assert told.startswith("rtagent: the working directory has been removed, and torch")
+
+
 def test_other_systems_may_simulate(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert run("simulate", "--seconds", "2").code == 0
