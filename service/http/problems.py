@@ -5,6 +5,7 @@ The details of an internal error are logged here and never sent to the client.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ _LARGEST_NUMBER = 1e15
 """Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not take them."""
 TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008
 """Codes (RFC 6455) for closing a socket where the server cannot answer the upgrade."""
+STOPPING = "the daemon is stopping; it is not known whether this was done"
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +79,10 @@ EXPECTED = (Problem, UserError, BackendBusy)
 
 @dataclass(frozen=True)
 class ProblemMiddleware:
-    """Outside everything that can fail: an unexpected exception becomes a bare 500."""
+    """Outside everything that can fail: an unexpected exception becomes a bare 500.
+
+    A request that the service no longer waits for when it stops is answered, too.
+    """
 
     app: ASGIApp
 
@@ -94,6 +99,10 @@ class ProblemMiddleware:
 
         try:
             await self.app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if not started:
+                await refuse(as_problem(BackendGone(STOPPING)), scope, receive, send)
+            raise
         except Exception:
             path = printable(scope["path"])
             _log.exception("%s %s failed", scope.get("method", "socket"), path)

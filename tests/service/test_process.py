@@ -6,15 +6,17 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from service.http.binding import bind
+from service.http.problems import STOPPING
 from service.http.settings import Settings
 from service.process import serve
 from tests.forked import eventually
-from tests.service.conftest import TOKEN, WITH_TOKEN, RunningService
+from tests.service.conftest import TOKEN, WITH_TOKEN, RunningService, problem
 
 LONG_GRACE_S = 100
 
@@ -88,18 +90,12 @@ def test_stops_while_a_command_hangs(running: RunningService) -> None:
         return {}
 
     running.backend.command = hang  # type: ignore[method-assign]
-    with running.client() as client:
-
-        def change() -> None:
-            with pytest.raises(Exception):  # noqa: B017, PT011 - however the connection ends
-                client.patch("/v1/inference", json={"processes": 3}).raise_for_status()
-
-        changing = threading.Thread(target=change)
-        changing.start()
+    with running.client() as client, ThreadPoolExecutor(1) as threads:
+        changing = threads.submit(client.patch, "/v1/inference", json={"processes": 3})
         assert begun.wait(30.0)
         running.stop()
         hanging.set()
-        changing.join(30.0)
+        assert problem(changing.result(30.0), 503)["detail"] == STOPPING
 
 
 def test_beats(running: RunningService) -> None:
