@@ -288,9 +288,15 @@ class Loop:
     def _save_replay(self) -> None:
         if not self._desired.config.run.checkpoint_replay:
             return
+        saving, handles = self._parts.saving, self._parts.memory.handles
         # A save that is under way lacks the last ticks.
         self._await_save()
-        self._parts.saving.start_save(self._parts.memory.handles)
+        saving.start_save(handles)
+        if not saving.busy:
+            # As in `_keep_learned`: the fork server may have died just now.
+            self._clock.sleep_until(self._clock.now() + STEP_S)
+            self._parts.fork_server.tend()
+            saving.start_save(handles)
         self._await_save()
 
     def _await_save(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -149,6 +150,28 @@ def test_a_run_that_is_given_up_while_the_replay_is_saved_writes_no_more(played:
     with pytest.raises(UserError, match="held by another"):
         played.loop._await_save()
     assert len(list(looks)) == 3
+
+
+@pytest.mark.parametrize(("refusals", "starts"), [(0, 1), (1, 2), (2, 2)])
+def test_a_saver_that_is_refused_is_tried_once_more_by_another_fork_server(
+    played: Played, refusals: int, starts: int
+) -> None:
+    done: list[str] = []
+    saving: Any = SimpleNamespace(busy=False, poll=lambda seconds: True)
+
+    def start_save(handles: Any) -> None:
+        done.append("start")
+        saving.busy = done.count("start") > refusals
+
+    saving.start_save = start_save
+    parts: Any = played.loop._parts
+    parts.saving, parts.memory = saving, SimpleNamespace(handles=None)
+    parts.fork_server = SimpleNamespace(tend=lambda: done.append("tend"))
+    played.loop._desired.current = replace(
+        played.loop._desired.current, config=Config(run={"checkpoint_replay": True})
+    )
+    played.loop._save_replay()
+    assert done == ["start", "tend", "start"][: 2 * starts - 1]
 
 
 @pytest.mark.parametrize(
