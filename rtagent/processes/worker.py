@@ -3,9 +3,10 @@
 Why it is correct. A worker dies with the fork server (`PR_SET_PDEATHSIG`), which dies with the
 supervisor. Both ignore SIGINT and SIGHUP, which are for the supervisor alone. A worker takes
 SIGTERM as a request to leave its loop. Its heartbeat is stamped by the loop itself, never by a
-helper thread: a loop that hangs stops beating. Its messages go through a pipe of its own and do
-not wait for the supervisor: an event that finds the pipe full is counted and dropped. The
-supervisor reads the last messages of a dead worker before it looks at the exit code.
+helper thread: a loop that hangs stops beating. Its messages go through a pipe of its own. An event
+that finds the pipe full is counted and dropped; only the first and the last message of a life wait
+for the supervisor, and not for long. It reads the last messages of a dead worker before it looks at
+the exit code.
 """
 
 from __future__ import annotations
