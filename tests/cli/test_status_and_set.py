@@ -291,7 +291,8 @@ def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        # It ends when it looks whether it shall.
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}/"
         announce(tmp_path, address)
