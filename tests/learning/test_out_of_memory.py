@@ -19,8 +19,8 @@ from multiprocess.connection import Connection
 
 from rtagent.learning import out_of_memory
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
-from rtagent.processes import launch
 from rtagent.processes.freed_memory import keep_freed_memory
+from tests.conftest import one_fork_server
 
 MIB = 1 << 20
 SIZE = 48 * MIB
@@ -212,7 +212,6 @@ def test_peak_of_nothing_is_small_although_more_was_in_use_before() -> None:
 @pytest.fixture(scope="module")
 def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
     """Runs a function of this module in a child as workers are; what it sends."""
-    fork_server = launch.ForkServer()
 
     def ask(body: Callable[[Connection], None]) -> Any:
         ours, theirs = multiprocess.Pipe()
@@ -223,8 +222,8 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
         process.join()
         return answer
 
-    yield ask
-    fork_server.stop()
+    with one_fork_server() as fork_server:
+        yield ask
 
 
 def peaks_after_memory_was_refused(pipe: Connection) -> None:

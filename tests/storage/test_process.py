@@ -24,7 +24,7 @@ from rtagent.processes.pipe import open_pipe
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, ReplayError, find, save
 from rtagent.storage.signature import replay_signature, signature
-from tests.conftest import hurry, make_blueprint
+from tests.conftest import hurry, make_blueprint, one_fork_server
 from tests.rows import write_row
 
 LIMIT_S = 180.0
@@ -55,7 +55,7 @@ def test_progress_is_passed_on_now_and_then() -> None:
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[launch.ForkServer]:
-    with launch.ForkServer() as fork_server:
+    with one_fork_server() as fork_server:
         yield fork_server
 
 
