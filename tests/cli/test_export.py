@@ -42,25 +42,18 @@ def test_torch_and_onnx_answer_alike(run: Run, tmp_path: Path, settings: tuple[s
     torch.testing.assert_close(torch.from_numpy(answer), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_the_file_says_what_it_is(run: Run, tmp_path: Path) -> None:
-    leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
-    out = tmp_path / "policy.onnx"
-    code, said, _ = run("export", str(tmp_path), "--out", str(out))
-    assert code == 0
-    assert "1x4 float32" in said
-    props = {each.key: each.value for each in onnx.load(out).metadata_props}
-    assert props["environment"] == "CartPole-v1"
-    assert props["updates"] == "7"
-
-
-def test_the_network_of_the_built_in_game(run: Run, tmp_path: Path) -> None:
+def test_the_file_of_the_built_in_game_says_what_it_is(run: Run, tmp_path: Path) -> None:
     leave_checkpoint(tmp_path, "env.kwargs={starts=2}")
-    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.onnx"))
+    out = tmp_path / "policy.onnx"
+    code, said, err = run("export", str(tmp_path), "--out", str(out))
     assert code == 0, err
-    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
-    (wanted,) = session.get_inputs()
+    assert "4x84x84 uint8" in said
+    (wanted,) = onnxruntime.InferenceSession(out).get_inputs()
     assert wanted.type == "tensor(uint8)"
     assert wanted.shape[1:] == [4, 84, 84]
+    props = {each.key: each.value for each in onnx.load(out).metadata_props}
+    assert props["environment"] == "rtagent/Starfall-v0"
+    assert props["updates"] == "7"
 
 
 def test_an_unknown_ending_or_another_answer_is_refused(
