@@ -220,7 +220,7 @@ def test_unknown_numbers_are_not_printed_as_nan(capsys: pytest.CaptureFixture[st
     ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
     ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
     ("rtagent.inference.process", ("msgpack", "websockets")),
-    ("rtagent.supervisor.supervisor", ("torch", "fastapi", "gymnasium", PRELOAD)),
+    # These import the supervisor.
     ("rtagent.runtime", ("torch", "fastapi", "gymnasium", PRELOAD)),
     ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", PRELOAD)),
 ])
