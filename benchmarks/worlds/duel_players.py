@@ -47,9 +47,10 @@ class View:
         read: gives the byte at an address.
     """
 
+    _at = read_manifest(BUNDLED / "duel").addresses
+
     def __init__(self, read: Callable[[int], int]) -> None:
         self._read = read
-        self._at = read_manifest(BUNDLED / "duel").addresses
 
     def __getitem__(self, name: str) -> int:
         return self._read(self._at[name])
