@@ -32,13 +32,24 @@ def from_factory(
         raise UserError(
             f"policy.factory = {path!r} returned {type(module).__name__}, not a torch.nn.Module"
         )
-    complex_ones = [name for name, each in module.state_dict().items() if each.is_complex()]
-    if complex_ones:
+    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise UserError(
-            f"policy.factory = {path!r}: {complex_ones[0]} is complex, and weights are kept as "
-            "real numbers; let the module hold both parts, and join them in forward: "
-            "torch.view_as_complex"
+            f"policy.factory = {path!r} returned TorchScript, which cannot be copied to learn; "
+            "return the module that it was made of, or, if it shall only act, a function of it for "
+            "policy.pretrained"
         )
+    for name, each in module.state_dict().items():
+        if not isinstance(each, Tensor):
+            raise UserError(
+                f"policy.factory = {path!r}: {name} is a {type(each).__name__}, and a state of "
+                "tensors alone is kept; use register_buffer in place of get_extra_state"
+            )
+        if each.is_complex():
+            raise UserError(
+                f"policy.factory = {path!r}: {name} is complex, and weights are kept as real "
+                "numbers; let the module hold both parts, and join them in forward: "
+                "torch.view_as_complex"
+            )
     return module
 
 

@@ -120,6 +120,13 @@ class WithBatchNorm(nn.Module):
         return self.layers(observations)  # type: ignore[no-any-return]
 
 
+class WithExtraState(WithBatchNorm):
+    """Torch keeps what `get_extra_state` returns with the weights, whatever it is."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"seen": 3}
+
+
 @pytest.fixture(autouse=True)
 def factories(monkeypatch: pytest.MonkeyPatch) -> None:
     """What users may have written, as the module `user_policies`."""
@@ -138,6 +145,8 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> None:
         complex=lambda *_: nn.Sequential(
             nn.Flatten(), nn.Linear(5, 6), nn.Linear(6, 6, dtype=torch.complex64)
         ),
+        extra_state=lambda *_: nn.Sequential(WithExtraState()),
+        script=lambda *_: nn.Sequential(nn.Linear(5, 6), torch.jit.ScriptModule()),
         half=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 6)).half(),
         frozen=lambda *_: nn.Sequential(
             nn.Flatten(), nn.BatchNorm1d(5).eval(), nn.Linear(5, 6), nn.Dropout()
@@ -181,6 +190,8 @@ def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
         ("user_policies:wrong_shape", r"\(2, 4\).*\(2, 6\)"),
         ("user_policies:fails_forward", "the module fails on"),
         ("user_policies:complex", "2.weight is complex, and weights are kept as real numbers"),
+        ("user_policies:extra_state", "0._extra_state is a dict.*register_buffer"),
+        ("user_policies:script", "TorchScript.*return the module that it was made of"),
     ],
 )
 def test_bad_factories_are_one_clear_line(factory: str, said: str) -> None:
