@@ -107,6 +107,11 @@ def check_output(
         ) from error
     for each, training in modes:
         each.training = training
+    if any(each._version for each in inputs):
+        raise UserError(
+            f"policy.factory = {path!r}: the module changes its inputs in place, and they are used "
+            "again; let it compute new tensors: x = x / 2, not x /= 2"
+        )
     count = len(zeros[0])
     if size:
         answer = _without_states(answer, path, (count, size))

@@ -146,6 +146,7 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> None:
             nn.Flatten(), nn.Linear(5, 6), nn.Linear(6, 6, dtype=torch.complex64)
         ),
         extra_state=lambda *_: nn.Sequential(WithExtraState()),
+        in_place=lambda *_: nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(5, 6)),
         script=lambda *_: nn.Sequential(nn.Linear(5, 6), torch.jit.ScriptModule()),
         half=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 6)).half(),
         frozen=lambda *_: nn.Sequential(
@@ -191,6 +192,7 @@ def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
         ("user_policies:fails_forward", "the module fails on"),
         ("user_policies:complex", "2.weight is complex, and weights are kept as real numbers"),
         ("user_policies:extra_state", "0._extra_state is a dict.*register_buffer"),
+        ("user_policies:in_place", "changes its inputs in place"),
         ("user_policies:script", "TorchScript.*return the module that it was made of"),
     ],
 )
