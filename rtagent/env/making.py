@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,20 +35,35 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
     # OpenCV's threads would compete with the inference processes, for pictures of 84 x 84.
     cv2.setNumThreads(1)
     try:
-        named = class_or_function(config.id)
-        if named is not None:
+        with _keeping_handlers():
+            named = class_or_function(config.id)
+            if named is None:
+                return gym.make(config.id, disable_env_checker=True, **config.kwargs)
             made: object = named(**config.kwargs)
-            if not isinstance(made, gym.Env):
-                kind = type(made).__name__
-                raise UserError(f"env.id = {config.id}: made a {kind}, not a gymnasium.Env")
-            return made
-        return gym.make(config.id, disable_env_checker=True, **config.kwargs)
+        if not isinstance(made, gym.Env):
+            kind = type(made).__name__
+            raise UserError(f"env.id = {config.id}: made a {kind}, not a gymnasium.Env")
+        return made
     except UserError:
         raise
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
         raise UserError(f"env.id = {config.id}: no such environment{_hint(config.id)}") from None
     except Exception as error:
         raise _unusable(config.id, error) from error
+
+
+@contextmanager
+def _keeping_handlers() -> Iterator[None]:
+    """Around code that may handle the signals that end a program, as a robot's library does: then
+    nothing would end this one. Afterwards they are handled as before."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler not in (None, signal.getsignal(number)):
+                signal.signal(number, handler)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 import re
+import signal
 
 import gymnasium as gym
 import pytest
-import stub_worlds  # noqa: F401
+import stub_worlds
 
+from rtagent.cli.stop_signal import interrupted_by_stop_signals
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
 from tests.env.conftest import refusal, wrap
@@ -14,6 +16,19 @@ def test_a_module_names_an_id_or_a_class_that_nobody_registered(name):
     assert open_environment(EnvConfig(id=name, kwargs={"fps": 33})).rate_hz == 33.0
     assert "no such environment" in refusal(id="stub_worlds:Wurld")
     assert refusal(id="os:getcwd") == "env.id = os:getcwd: made a str, not a gymnasium.Env"
+
+
+def test_an_environment_does_not_take_over_the_signals_that_end_a_program(monkeypatch):
+    def robot():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        return stub_worlds.World()
+
+    monkeypatch.setattr(stub_worlds, "robot", robot, raising=False)
+    with interrupted_by_stop_signals():
+        open_environment(EnvConfig(id="stub_worlds:robot"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            assert signal.getsignal(number) is signal.default_int_handler
 
 
 def test_unknown_ids_suggest_near_ones():
