@@ -116,12 +116,12 @@ def check_output(
     if size:
         answer = _without_states(answer, path, (count, size))
     wanted = (count, *shape)
-    given = tuple(answer.shape) if isinstance(answer, Tensor) else ()
-    if len(given) == len(wanted) + 1 and given[:1] + given[2:] == wanted:
+    given = _form(answer)
+    if isinstance(given, tuple) and given[:1] + given[2:] == wanted:
         return given[1]
     if given != wanted:
         raise UserError(
-            f"policy.factory = {path!r}: the module maps {count} observations to {_form(answer)}, "
+            f"policy.factory = {path!r}: the module maps {count} observations to {given}, "
             f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
     return None
@@ -145,8 +145,10 @@ def _without_states(answer: Any, path: str, wanted: tuple[int, int]) -> Any:
 
 
 def _form(answer: Any) -> tuple[int, ...] | str:
-    """The shape of a tensor, the type of anything else."""
-    return tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    """The shape of a tensor of real numbers, the type of anything else."""
+    if not isinstance(answer, Tensor):
+        return type(answer).__name__
+    return str(answer.dtype) if answer.is_complex() else tuple(answer.shape)
 
 
 def encodes(module: Any) -> bool:

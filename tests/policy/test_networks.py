@@ -127,6 +127,13 @@ class WithExtraState(WithBatchNorm):
         return {"seen": 3}
 
 
+class Complex(nn.Module):
+    """Joins real and imaginary parts."""
+
+    def forward(self, parts: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_complex(parts)
+
+
 @pytest.fixture(autouse=True)
 def factories(monkeypatch: pytest.MonkeyPatch) -> None:
     """What users may have written, as the module `user_policies`."""
@@ -148,6 +155,9 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> None:
         extra_state=lambda *_: nn.Sequential(WithExtraState()),
         in_place=lambda *_: nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(5, 6)),
         script=lambda *_: nn.Sequential(nn.Linear(5, 6), torch.jit.ScriptModule()),
+        complex_answer=lambda *_: nn.Sequential(
+            nn.Flatten(), nn.Linear(5, 12), nn.Unflatten(1, (6, 2)), Complex()
+        ),
         half=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 6)).half(),
         frozen=lambda *_: nn.Sequential(
             nn.Flatten(), nn.BatchNorm1d(5).eval(), nn.Linear(5, 6), nn.Dropout()
@@ -192,6 +202,7 @@ def test_layers_keep_the_mode_in_which_the_factory_left_them() -> None:
         ("user_policies:fails_forward", "the module fails on"),
         ("user_policies:complex", "2.weight is complex, and weights are kept as real numbers"),
         ("user_policies:extra_state", "0._extra_state is a dict.*register_buffer"),
+        ("user_policies:complex_answer", r"to torch.complex64, not to \(2, 6\)$"),
         ("user_policies:in_place", "changes its inputs in place"),
         ("user_policies:script", "TorchScript.*return the module that it was made of"),
     ],
