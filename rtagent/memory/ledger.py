@@ -47,14 +47,15 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     Fields: `tick` (the stamp; its frame has the same number), `observed` (tick whose frame the
     action was computed from, -1 for the default behaviour), `time_ns` (when the tick happened,
     monotonic), `registered_ns` (when the action was registered; 0 for the default behaviour),
-    `lateness_ns` (against the due time), `reward`, `weights_version` (-1 where no weights made the
-    action), `episode`, `worker` (-1 where no worker computed it), `source` (`Source`), `flags`
-    (`TERMINATED`, `TRUNCATED`), `log_probability` (of the action, by the policy that drew it; 0
-    where nothing was drawn), `position` (of the action in the chunk that its inference answered; 0
-    of a single one), `crc`, `action`; `pending` in a run that has it (`memory/pending.py`): what
-    the decision was told of the actions before its own; with a recurrent policy
-    (`memory/policy_states.py`) `state_lag` (0: its inference began with zeros, -1: it is unknown),
-    `state_worker` (that left the state; -1 if none did) and `state`: what its inference began with.
+    `lateness_ns` (against the due time), `reward`, `weights_version` (-1 where no policy made the
+    action, 0 where one did that has no weights of this run), `episode`, `worker` (-1 where no
+    worker computed it), `source` (`Source`), `flags` (`TERMINATED`, `TRUNCATED`), `log_probability`
+    (of the action, by the policy that drew it; 0 where nothing was drawn), `position` (of the
+    action in the chunk that its inference answered; 0 of a single one), `crc`, `action`; `pending`
+    in a run that has it (`memory/pending.py`): what the decision was told of the actions before its
+    own; with a recurrent policy (`memory/policy_states.py`) `state_lag` (0: its inference began
+    with zeros, -1: it is unknown), `state_worker` (that left the state; -1 if none did) and
+    `state`: what its inference began with.
 
     No weights and no worker means the default behaviour if `source` says so, and a demonstration
     if `source` is `AGENT`.

@@ -185,11 +185,8 @@ class StatsReader:
             workers.append(acting.InferenceWorker(
                 id=role["index"], pid=role["pid"], state=role["state"], restarts=role["restarts"],
                 inferences=record.inferences,
-                # A policy server does not say which weights it has.
-                weights_version=(
-                    record.weights_version
-                    if record.inferences and record.weights_version >= 0 else None
-                ),
+                # Publications count from 1; a policy that has none of their weights says 0.
+                weights_version=record.weights_version or None,
                 latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
                 takeover_us=(
                     record.takeover_ns / record.inferences / 1e3 if record.inferences else None
@@ -230,7 +227,7 @@ class StatsReader:
         by_engine = slowest is not None and slowest.engine > 0
         acts = ENGINES[slowest.engine] if slowest is not None else ENGINES[0]
         return {
-            "engine": acts if self._world.config.policy.remote is None else None,
+            "engine": acts if self._world.config.policy.learns else None,
             "engine_precision": (
                 PRECISIONS[slowest.precision] if slowest is not None and by_engine else None
             ),

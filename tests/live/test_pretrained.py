@@ -44,5 +44,6 @@ def test_a_program_acts(run: Runtimes, tmp_path: Path) -> None:
         assert whole.all()
         wanted = np.abs(seen[:, 0]) / 2.0
         np.testing.assert_allclose(np.abs(acted["action"][:, 0]), wanted, rtol=1e-5)
+        assert runtime.stats()["inference"]["workers"][0]["weights_version"] is None
         with pytest.raises(UserError, match=r"learning\.processes = 1"):
             runtime.set_learning(processes=1)

@@ -100,4 +100,6 @@ def test_chunks_of_a_server_like_openpis_cover_the_ticks_without_an_answer(run: 
         acted = executed(runtime, 40, 36)
         assert (acted["action"] == 1).all()
         assert acted["position"].max() >= 1
-        assert runtime.stats()["inference"]["remote"]["compute_ms"] == pytest.approx(2.0)
+        inference = runtime.stats()["inference"]
+        assert inference["remote"]["compute_ms"] == pytest.approx(2.0)
+        assert inference["workers"][0]["weights_version"] is None

@@ -229,7 +229,7 @@ def test_inference(run: Run) -> None:
     for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
         record = run.metrics.inference[index]
         record.inferences, record.takeover_ns = 2, 6000
-        record.weights_version = 41 if index else -1
+        record.weights_version = 41 if index else 0
         record.registrations.append(Registration(START_NS - 61 * NANO, 5 * NANO, 0))
         for time_ms in times_ms:
             record.registrations.append(Registration(START_NS, time_ms * 1_000_000, 0))
@@ -267,8 +267,11 @@ def test_an_engine_acts_once_every_process_has_its_model(run: Run) -> None:
     assert acts() == ("openvino", "bfloat16", 0.992)
 
 
-def test_no_engine_of_ours_acts_where_a_policy_server_computes() -> None:
-    run = Run(policy={"remote": "ws://127.0.0.1:9"}, learning={"processes": 0})
+@pytest.mark.parametrize("policy", [{"remote": "ws://127.0.0.1:9"}, {"pretrained": "a.onnx"}])
+def test_no_engine_of_ours_runs_a_policy_server_or_a_finished_policy(
+    policy: dict[str, str]
+) -> None:
+    run = Run(policy=policy, learning={"processes": 0})
     run.running(inference=1)
     assert run.figures().inference["engine"] is None
 

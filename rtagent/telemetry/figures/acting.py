@@ -23,8 +23,8 @@ NO_ACTION = "no action was executed in the window"
 NO_INFERENCE = "no inference in the window"
 NO_ANSWER = "no policy server answers"
 TOO_FEW = "too few new actions in the window"
-BY_SERVER = "a policy server computes"
-BY_TORCH = f"torch acts, or {BY_SERVER}"
+BY_OTHERS = "a policy server or a finished policy computes"
+BY_TORCH = f"torch acts, or {BY_OTHERS}"
 ABSENT = "there is no such process at present"
 SOURCES = (
     "Ticks by the source of the executed action: agent (fresh), reused, or default (inaction)."
@@ -183,7 +183,7 @@ class InferenceWorker:
         "inference_worker_takeover_seconds", none="no inference yet")]
     weights_version: Annotated[int | None, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
-        names=("Weights",), none=f"no inference yet, or {BY_SERVER}")]
+        names=("Weights",), none=f"no inference yet, or {BY_OTHERS}")]
     restarts: Annotated[int, counter(
         "Times the process was replaced.", 0, metric="inference_worker_restarts_total")]
 
@@ -249,7 +249,7 @@ class Inference:
         "How injected latency varies.", "constant")]
     engine: Annotated[str | None, Figure(
         "What runs the network: torch, openvino or onnxruntime; torch as long as it does in one "
-        "inference process.", "openvino", names=("Engine",), none=BY_SERVER)]
+        "inference process.", "openvino", names=("Engine",), none=BY_OTHERS)]
     engine_precision: Annotated[str | None, Figure(
         "What the engine computes in: float32, bfloat16 or int8.", "int8",
         names=("Engine, in",), none=BY_TORCH)]
