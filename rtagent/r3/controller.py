@@ -164,6 +164,9 @@ class HorizonKeeper:
             horizon.part_ns = horizon.part_samples = 0
             horizon.episode_ns = horizon.episode_samples = horizon.due = 0
             horizon.episode = environment.episodes.count
+        elif horizon.mode and not mode:
+            # It is over, without an outcome.
+            horizon.number += horizon.running
         horizon.mode, horizon.b_min = mode, desired.learning.update_size
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN

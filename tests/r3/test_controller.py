@@ -171,6 +171,16 @@ def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
     assert life.horizon.number == 0
 
 
+def test_switching_deadlines_off_ends_a_horizon_that_has_begun_without_an_outcome() -> None:
+    life = Life()
+    for number in (0, 1):
+        life.desired = of_mode("off")
+        life.wait(1.0)
+        assert (life.horizon.number, life.horizon.met, life.horizon.missed) == (number, 0, 0)
+        life.desired = of_mode("step")
+        life.update(1.0, samples=10)
+
+
 @pytest.mark.parametrize("missing", ["deadline_s", "data_budget"])
 def test_without_a_deadline_or_a_budget_every_mode_is_off(missing: str) -> None:
     life = Life()
