@@ -31,12 +31,10 @@ def against_windows(view: View, window: int, since: float) -> Found:
 
 def against_window(rows: Rows, window: int) -> tuple[float | None, float | None]:
     """Runtime and return of the newest episode against the means before it (R3, Eq. 4)."""
-    played = finished(rows)
-    if not played:
+    played = finished(rows)[-window - 1 :]
+    if len(played) < 2:
         return None, None
-    *before, (value, length) = played[-window - 1 :]
-    if not before:
-        return 1.0, 1.0
+    *before, (value, length) = played
     alpha = length / statistics.fmean(each[1] for each in before)
     returns = [each[0] for each in before]
     mean = statistics.fmean(returns)

@@ -60,11 +60,14 @@ class EpisodeScales:
     def _add(self, seconds: float, value: float) -> None:
         if not math.isfinite(value):
             return
-        self.alpha = equations.alpha(seconds, self._seconds)
-        self.beta = equations.beta(value, self._returns)
+        if self._seconds:
+            self.alpha = equations.alpha(seconds, self._seconds)
+            self.beta = equations.beta(value, self._returns)
+            self.scales = equations.scale_reservations(
+                self.scales, self.alpha, self.beta, self._window
+            )
         self._seconds.append(seconds)
         self._returns.append(value)
-        self.scales = equations.scale_reservations(self.scales, self.alpha, self.beta, self._window)
 
 
 class Division:

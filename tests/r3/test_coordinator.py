@@ -217,10 +217,19 @@ def test_bad_episodes_leave_the_batches_what_the_smallest_needs() -> None:
     assert min(shares) == pytest.approx(50, abs=0.01)
 
 
+def test_the_first_episode_has_none_before_it_to_be_compared_with() -> None:
+    daemon = Daemon(memory_budget_mb=600)
+    daemon.run(1)
+    daemon.finish_episode(60, 1.0)
+    found = daemon.horizon.reservations
+    assert np.isnan([found.alpha, found.beta]).all()
+
+
 def test_a_return_that_is_no_number_changes_nothing() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(1)
     before = daemon.horizon.reservations
+    daemon.finish_episode(60, 1.0)
     daemon.finish_episode(60, float("nan"))
     daemon.finish_episode(60, 1.0)
     after = daemon.horizon.reservations

@@ -24,6 +24,7 @@ NO_TREND = "there are fewer than 20 episodes"
 NO_HORIZON = "no horizon is under way"
 NONE_BEGUN = "no horizon has begun"
 NOT_DIVIDED = "before the controller has measured it"
+NO_WINDOW = "fewer than two episodes have ended"
 NOT_SET = "none is set"
 
 
@@ -205,10 +206,10 @@ class R3:
         names=("data", "data used"), none=NO_HORIZON)]
     alpha: Annotated[float | None, Figure(
         "Runtime of the newest episode against the mean of the window before it (Li et al., R3, "
-        "Eq. 4); above 1: it took longer.", 0.1154, "ratio", "r3_alpha", none=NOT_DIVIDED)]
+        "Eq. 4); above 1: it took longer.", 0.1154, "ratio", "r3_alpha", none=NO_WINDOW)]
     beta: Annotated[float | None, Figure(
         "Return of the newest episode against the mean of the window before it (Li et al., R3, Eq. "
-        "4); above 1: it was better.", 0.1154, "ratio", "r3_beta", none=NOT_DIVIDED)]
+        "4); above 1: it was better.", 0.1154, "ratio", "r3_beta", none=NO_WINDOW)]
     batch_memory_bytes: Annotated[int | None, Figure(
         "Memory reserved for batches, or in use by them where none is reserved.", 327680, "bytes",
         "r3_batch_memory_bytes", none=NOT_DIVIDED)]

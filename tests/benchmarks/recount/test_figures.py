@@ -97,8 +97,7 @@ def test_episodes_and_the_newest_against_its_window() -> None:
     rows["flags"][[2, 4, 8]] = 1
     assert finished(rows) == [(2.0, 3), (2.0, 2), (4.0, 4)]
     assert against_window(rows, 4) == (4 / 2.5, 2.0)
-    assert against_window(rows[:3], 4) == (1.0, 1.0)
-    assert against_window(rows[:2], 4) == (None, None)
+    assert against_window(rows[:4], 4) == (None, None)
 
 
 @pytest.mark.parametrize(
