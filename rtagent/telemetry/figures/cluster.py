@@ -33,7 +33,8 @@ class Node:
         "Transitions that it has sent to the learner; ticks, if the replay is there.", 40_448,
         metric="cluster_node_shipped_total", names=("Sent",))]
     learned: Annotated[int, counter(
-        "How many of these were learned from; of another daemon's, since it last joined.", 39_936,
+        "Transitions of its world that were learned from, a repeated one each time; of another "
+        "daemon's, since it last joined.", 39_936,
         metric="cluster_node_learned_total", names=("Learned from",))]
 
 
