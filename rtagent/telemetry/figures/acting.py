@@ -57,7 +57,8 @@ class Clock:
     window_s: Annotated[float, Figure(
         "Seconds that percentiles and means cover: 60, or those since the inference settings "
         "changed, or those of the ticks that are known: of a short replay the oldest may have been "
-        "overwritten. Inference times are of each process's newest 4,096 inferences at most.",
+        "overwritten. A run that is younger is covered since its start (clock.uptime_s). Inference "
+        "times are of each process's newest 4,096 inferences at most.",
         60.0, "s", "window_seconds")]
     uptime_s: Annotated[float | None, Figure(
         "Seconds since the first tick was due.", 25.03, "s", "uptime_seconds", names=("up",),

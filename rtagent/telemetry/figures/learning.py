@@ -95,7 +95,7 @@ class Learning:
     updates_per_s: Annotated[float | None, Figure(
         "Gradient updates per second, over the last 5 s.", 121.0, "1/s",
         "learning_updates_per_second", names=("Updates per second",),
-        none="the learners are silent, or have not learned for a second")]
+        none="there is no learner, or they are silent, or have not learned for a second")]
     samples_consumed: Annotated[int | None, counter(
         "Transitions learned from, a repeated one each time, those before a resumed run included.",
         74624, "transitions", "learning_samples_total", names=("Samples learned from",),
