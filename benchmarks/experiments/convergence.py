@@ -84,10 +84,10 @@ GAMES = {
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 20.0, (
-        # With a paddle of one cell an action at random loses the ball as often as a mistake does.
+        # With a paddle of one cell, one action at random is enough to miss the ball.
         "env.id=benchmarks.worlds.bricks:BricksWorld-v0", "env.kwargs={paddle = 3}",
         "env.rate_hz=60", "env.default_action=noop", "policy.width=2",
-        # Who explores less learns to keep the ball from one of the two places where it begins.
+        # With less exploration some runs kept the ball from one of its two starts alone.
         "policy.epsilon_steps=25000",
         "learning.algorithm=dqn", "learning.n_step=5", "learning.batch_size=32",
     )),
