@@ -1,10 +1,11 @@
 """Gain of an engine: inference times and actions beside eager float32, and processes needed.
 
 First, alone on one thread: the network in eager torch, float32, as the published code runs it; as
-an inference process runs it by default; and by the engine that `auto` chooses. Calls take turns, so
+an inference process runs it by default; and by the engine that `auto` chooses. They take turns, so
 that all see the same machine. CPU times are compared: as all calls compute in the calling thread,
-they are nearly the times of a quiet machine. Actions are compared on frames of the environment that
-`auto` did not see. With `--live`, the whole daemon, by torch in float32 and by `auto`: each gets as
+they are nearly the times of a quiet machine. The targets are for calls that follow others of their
+own kind; beside them stands the first call of each turn, which finds in the caches what the kind
+before it needed (torch as configured follows eager torch and shares its code). Actions are compared on frames of the environment that `auto` did not see. With `--live`, the whole daemon, by torch in float32 and by `auto`: each gets as
 many processes as it recommends, and then ticks without an action are counted.
 
     rtagent bench engines [--network resnet] [--widths 1 7] [--rounds N]
@@ -33,7 +34,8 @@ SEEN_SHARE = 4
 """One of this many frames is for the choice of the engine, the others for the comparison."""
 APART = 4
 """Ticks between two frames."""
-WARM = 5
+WARM, BETWEEN = 5, 4
+"""Turns, and calls of each turn, that are not timed."""
 SETTLE_S, MEASURE_S, MODEL_S = 20.0, 30.0, 240.0
 MOST = 16
 """Most processes; a machine that needs more is too slow for the network."""
@@ -144,11 +146,14 @@ def _by_engine(
 
 
 def _figures(lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]) -> dict[str, float]:
-    """Figures of one kind of call beside eager torch; of both, (rounds, 2) milliseconds."""
+    """Figures of one kind of call beside eager torch; of both, what `in_turns` gives."""
+    cpu_ms, _, first_ms = (float(each) for each in np.median(lengths, axis=0))
+    eager_ms, _, eager_first_ms = (float(each) for each in np.median(eager, axis=0))
     return {
-        "cpu_ms": float(np.median(lengths[:, 0])), "p50_ms": float(np.median(lengths[:, 1])),
+        "cpu_ms": cpu_ms, "times_eager": eager_ms / cpu_ms,
+        "p50_ms": float(np.median(lengths[:, 1])),
         "p99_ms": float(np.percentile(lengths[:, 1], 99)),
-        "times_eager": float(np.median(eager[:, 0]) / np.median(lengths[:, 0])),
+        "first_cpu_ms": first_ms, "first_times_eager": eager_first_ms / first_ms,
         "agreement": float(np.mean(same_actions)),
     }
 
@@ -156,21 +161,31 @@ def _figures(lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]) -
 def in_turns(
     calls: dict[str, Call], observations: list[np.ndarray], rounds: int
 ) -> dict[str, np.ndarray]:
-    """Milliseconds of each call, (rounds, 2): CPU time, and time until the result was there.
+    """Milliseconds of each call, (rounds, 3).
 
-    Each is called twice and only the second call is timed, so that the caches are its own.
+    In each turn: CPU time of a call after `BETWEEN` others of its own, when the caches hold what it
+    needs; time until its result was there; and CPU time of the turn's first call, when the caches
+    hold what the call before, of another kind, left in them.
     """
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in calls}
     for number in range(WARM + rounds):
         for name, call in calls.items():
             observation = observations[number % len(observations)]
-            call(observation)
-            start, before = time.monotonic(), time.thread_time()
-            call(observation)
-            after, end = time.thread_time(), time.monotonic()
+            first_cpu_s, _ = _timed(call, observation)
+            for _ in range(BETWEEN):
+                call(observation)
+            cpu_s, until_s = _timed(call, observation)
             if number >= WARM:
-                times[name].append((1e3 * (after - before), 1e3 * (end - start)))
+                times[name].append((1e3 * cpu_s, 1e3 * until_s, 1e3 * first_cpu_s))
     return {name: np.array(each) for name, each in times.items()}
+
+
+def _timed(call: Call, observation: np.ndarray) -> tuple[float, float]:
+    """CPU seconds of a call, and seconds until its result was there."""
+    start, before = time.monotonic(), time.thread_time()
+    call(observation)
+    after, end = time.thread_time(), time.monotonic()
+    return after - before, end - start
 
 
 def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
@@ -221,7 +236,9 @@ def show(result: dict[str, Any]) -> bool:
         for name, each in found["calls"].items():
             print(f"  {name:28} CPU {each['cpu_ms']:8.3f} ms, until it is there p50 "
                   f"{each['p50_ms']:8.3f} p99 {each['p99_ms']:8.3f}; "
-                  f"{each['times_eager']:5.2f} times as fast, actions {each['agreement']:.2%}")
+                  f"{each['times_eager']:5.2f} times as fast, actions {each['agreement']:.2%}; "
+                  f"first in its turn {each['first_cpu_ms']:8.3f} ms, "
+                  f"{each['first_times_eager']:5.2f} times")
         print(f"  conversion {found['conversion_cpu_s']:.2f} s of a core, the first "
               f"{found['first_conversion_cpu_s']:.2f} s")
         last = list(found["calls"].values())[-1]

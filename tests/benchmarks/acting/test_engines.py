@@ -10,7 +10,8 @@ from benchmarks.acting.engines import show
 
 
 def result(network: str, times_eager: float) -> dict[str, Any]:
-    call = {"cpu_ms": 1.0, "p50_ms": 1.0, "p99_ms": 1.0, "agreement": 1.0}
+    call = {"cpu_ms": 1.0, "p50_ms": 1.0, "p99_ms": 1.0, "agreement": 1.0,
+            "first_cpu_ms": 1.0, "first_times_eager": 1.0}
     return {"network": network, "alone": {1: {
         "parameters": 100, "first_conversion_cpu_s": 1.0, "conversion_cpu_s": 0.1,
         "calls": {"torch eager float32": {**call, "times_eager": 1.0},
