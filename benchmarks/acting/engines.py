@@ -5,8 +5,10 @@ an inference process runs it by default; and by the engine that `auto` chooses. 
 that all see the same machine. CPU times are compared: as all calls compute in the calling thread,
 they are nearly the times of a quiet machine. The targets are for calls that follow others of their
 own kind; beside them stands the first call of each turn, which finds in the caches what the kind
-before it needed (torch as configured follows eager torch and shares its code). Actions are compared on frames of the environment that `auto` did not see. With `--live`, the whole daemon, by torch in float32 and by `auto`: each gets as
-many processes as it recommends, and then ticks without an action are counted.
+before it needed (torch as configured follows eager torch and shares its code). Actions are compared
+on frames of the environment that `auto` did not see. With `--live`, the whole daemon, by torch in
+float32 and by `auto`: each gets as many processes as it recommends, and then ticks without an
+action are counted.
 
     rtagent bench engines [--network resnet] [--widths 1 7] [--rounds N]
         [--live] [--live-width 7] [--json]
