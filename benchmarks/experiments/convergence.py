@@ -67,6 +67,7 @@ GAMES = {
         "learning.learning_rate_steps=100000", "learning.learning_rate_end_factor=0.00333",
         "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=240000",
     )),
+    "CartPole, PPO": Game("cartpole_ppo.toml", 10.0, ("learning.learning_rate=3e-4",)),
     "CartPole, A2C": Game("cartpole_ppo.toml", 12.0, (
         "learning.algorithm=a2c", "learning.rollout=64", "learning.publish_every=1",
         "learning.learning_rate=7e-4",
@@ -89,7 +90,9 @@ GAMES = {
         "env.rate_hz=60", "env.default_action=noop", "policy.width=2",
         # With less exploration some runs kept the ball from one of its two starts alone.
         "policy.epsilon_steps=25000",
-        "learning.algorithm=dqn", "learning.n_step=5", "learning.batch_size=32",
+        # A horizon of 20 ticks: the ball comes back to the paddle within it.
+        "learning.algorithm=dqn", "learning.gamma=0.95", "learning.n_step=5",
+        "learning.batch_size=32",
     )),
 }
 
