@@ -94,8 +94,9 @@ GAMES = {
         # With a paddle of one cell, one action at random is enough to miss the ball.
         "env.id=benchmarks.worlds.bricks:BricksWorld-v0", "env.kwargs={paddle = 3}",
         "env.rate_hz=60", "env.default_action=noop", "policy.width=2",
-        # With less exploration some runs kept the ball from one of its two starts alone.
-        "policy.epsilon_steps=25000",
+        # With less exploration, or single random actions, some runs kept the ball from one of its
+        # two starts alone for minutes.
+        "policy.epsilon_steps=25000", "policy.exploration_hold_ticks=4",
         # A horizon of 20 ticks: the ball comes back to the paddle within it.
         "learning.algorithm=dqn", "learning.gamma=0.95", "learning.n_step=5",
         "learning.batch_size=32",
