@@ -44,7 +44,8 @@ function showInjected(latency) {
 
 function regretValue({ value, unit }) {
   if (value === null || value === undefined) return UNKNOWN;
-  return `${Number.isInteger(value) ? shown(value, "count") : shown(value, "precise")} ${unit ?? ""}`.trim();
+  const whole = Number.isInteger(value) && Math.abs(value) < 1e9;
+  return `${shown(value, whole ? "count" : "precise")} ${unit ?? ""}`.trim();
 }
 
 function showRegrets(stats) {

@@ -25,8 +25,11 @@ const FORMATS = {
     return value !== 0 && (size < 1e-3 || size >= 1e9) ? value.toExponential(2) : fixed(4)(value);
   },
   // Of less than a tenth two digits: a small return must not read as nothing, as in the verdicts.
-  reward: (value) => (value === 0 || Math.abs(value) >= 0.1
-    ? fixed(2)(value) : String(Number(value.toPrecision(2)))),
+  reward: (value) => {
+    const size = Math.abs(value);
+    if (size >= 1e9) return value.toExponential(2);
+    return value === 0 || size >= 0.1 ? fixed(2)(value) : String(Number(value.toPrecision(2)));
+  },
   // Nearly nothing must not read as nothing, nor nearly all as all: as in the verdicts.
   percent: (value) => {
     const part = 100 * (value > 0 && value < 1 ? Math.min(0.9999, Math.max(0.0001, value)) : value);

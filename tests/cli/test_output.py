@@ -40,6 +40,7 @@ def test_a_rounded_number_has_no_exponent(value: float | None, digits: int, text
 @pytest.mark.parametrize(("value", "text"), [
     (None, "unknown"), (math.nan, "unknown"), (math.inf, "unknown"), (0.0, "0.00"), (-0.0, "0.00"),
     (0.0042, "0.0042"), (-0.034, "-0.034"), (-0.1, "-0.10"), (21.5, "21.50"), (-200.0, "-200.00"),
+    (-1.234e30, "-1.23e+30"),
 ])
 def test_a_small_return_is_not_nothing_and_nothing_has_no_sign(
     value: float | None, text: str

@@ -25,6 +25,9 @@ def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     running.backend.figures["cluster"] = example(Cluster)
     # A learner whose values diverge.
     running.backend.figures["learning"]["loss"] = 3e38
+    # A world whose cost diverges.
+    running.backend.figures["episodes"].update(last_return=-1e30, mean_return_100=-1e30)
+    running.backend.figures["regret"]["inaction"]["value"] = 1e30
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(running.settings.url + path)
     if not path:
