@@ -35,7 +35,10 @@ class Config(Section):
     def _check_combinations(self) -> Config:
         policy, learning, capacity = self.policy, self.learning, self.replay.capacity
         if policy.epsilon_end > policy.epsilon_start:
-            raise ValueError("policy.epsilon_end must not exceed policy.epsilon_start")
+            raise ValueError(
+                f"policy.epsilon_end = {policy.epsilon_end} is more than policy.epsilon_start = "
+                f"{policy.epsilon_start}; set both"
+            )
         if policy.epsilon_schedule == "exponential" and policy.epsilon_end == 0.0:
             raise ValueError(
                 "policy.epsilon_end = 0 is never reached with policy.epsilon_schedule = "
