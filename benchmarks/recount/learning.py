@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.recount.agreement import Between, Found, OneOf
-from benchmarks.recount.raw_ledger import NANO
+from benchmarks.recount.raw_ledger import AGENT, NANO
 from benchmarks.recount.witness import View, Witness
 from rtagent.memory.horizon import KINDS
 
@@ -19,15 +19,13 @@ LOOK_S = 0.15
 """Longest time between two looks, and between an update and its record."""
 MEASURED_S = 20.0
 """Longest time since the daemon measured its memory: it does not while a process starts."""
-ACTING_S = 0.5
-"""Longest time from an update to an action by its weights."""
 OVER = ("met", "missed", "early-exit")
 """The decisions that end a horizon."""
 
 
 def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
     """Section `learning`, from the sums of the learners' own records."""
-    wanted, records = config["learning"], view.learners
+    wanted, records, acting = config["learning"], view.learners, config["inference"]["processes"]
     applied = sum(each["applied"] for each in records)
     places = range(wanted["processes"])
     published = 1 + applied // wanted["publish_every"]
@@ -55,7 +53,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
         "learning.weights_version": version,
         "learning.epsilon": Between(*sorted((
             exploration(applied, config),
-            exploration(applied_at(witness, view.at - ACTING_S), config),
+            exploration(least_updates_acting(view, acting, wanted["publish_every"]), config),
         ))),
         "learning.batch_size": batch_size(view, wanted["batch_size"]),
         "learning.learning_rate": wanted["learning_rate"],
@@ -107,10 +105,13 @@ def exploration(updates: int, config: Mapping[str, Any]) -> float:
     return float(start + done * (end - start))
 
 
-def applied_at(witness: Witness, at: float) -> int:
-    """Updates that the last look before this moment saw."""
-    seen = [sum(applied) for when, applied in witness.applied if when <= at]
-    return seen[-1] if seen else 0
+def least_updates_acting(view: View, processes: int, publish_every: int) -> int:
+    """Fewest updates behind the weights of any process's newest action that was executed."""
+    rows = view.rows[(view.rows["source"] == AGENT) & (view.rows["worker"] < processes)]
+    newest = {int(row["worker"]): int(row["weights_version"]) for row in rows}
+    # Version 1 has no updates, and a checkpoint's may have no more than the one before.
+    checkpoints = sum(int(each["checkpoints"]) for each in view.learners)
+    return max(0, min(newest.values(), default=1) - 1 - checkpoints) * publish_every
 
 
 def update_rate(witness: Witness, now: float, learners: int) -> Between | OneOf:

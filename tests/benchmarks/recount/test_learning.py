@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.recount.agreement import agrees
-from benchmarks.recount.learning import horizon, horizon_between, sizes_between, update_rate
+from benchmarks.recount.learning import (
+    horizon,
+    horizon_between,
+    least_updates_acting,
+    sizes_between,
+    update_rate,
+)
+from benchmarks.recount.raw_ledger import AGENT, DEFAULT, ROW
 from benchmarks.recount.witness import View
 from rtagent.memory.horizon import KINDS
 
@@ -76,3 +84,16 @@ def test_without_an_update_a_rate_is_unknown_or_zero() -> None:
     assert agrees(None, found)
     assert agrees(0.0, found)
     assert not agrees(1.0, found)
+
+
+def test_an_action_may_be_of_weights_that_are_long_gone() -> None:
+    rows = np.zeros(5, ROW)
+    rows["source"] = AGENT, AGENT, AGENT, AGENT, DEFAULT
+    rows["worker"] = 2, 0, 1, 0, -1
+    rows["weights_version"] = 2, 3, 5, 9, 0
+    acted = replace(view(0), rows=rows, learners=[{"checkpoints": 1}])
+    # Process 1 acted by version 5, and one of the four before it is a checkpoint's.
+    assert least_updates_acting(acted, 2, 20) == 60
+    # Process 2 acts no more.
+    assert least_updates_acting(acted, 3, 20) == 0
+    assert least_updates_acting(replace(acted, rows=rows[:0]), 2, 20) == 0
