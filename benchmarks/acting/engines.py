@@ -165,9 +165,9 @@ def in_turns(
 ) -> dict[str, np.ndarray]:
     """Milliseconds of each call, (rounds, 3).
 
-    In each turn: CPU time of a call after `BETWEEN` others of its own, when the caches hold what it
-    needs; time until its result was there; and CPU time of the turn's first call, when the caches
-    hold what the call before, of another kind, left in them.
+    In each turn: CPU time of the last call, when the caches hold what it needs; time until its
+    result was there; and CPU time of the first call, when the caches hold what the call before, of
+    another kind, left in them. `BETWEEN` calls lie between the two.
     """
     times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in calls}
     for number in range(WARM + rounds):

@@ -25,7 +25,7 @@ OVER = ("met", "missed", "early-exit")
 
 def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
     """Section `learning`, from the sums of the learners' own records."""
-    wanted, records, acting = config["learning"], view.learners, config["inference"]["processes"]
+    wanted, records = config["learning"], view.learners
     applied = sum(each["applied"] for each in records)
     places = range(wanted["processes"])
     published = 1 + applied // wanted["publish_every"]
@@ -53,7 +53,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
         "learning.weights_version": version,
         "learning.epsilon": Between(*sorted((
             exploration(applied, config),
-            exploration(least_updates_acting(view, acting, wanted["publish_every"]), config),
+            exploration(least_updates_acting(view, config), config),
         ))),
         "learning.batch_size": batch_size(view, wanted["batch_size"]),
         "learning.learning_rate": wanted["learning_rate"],
@@ -105,13 +105,14 @@ def exploration(updates: int, config: Mapping[str, Any]) -> float:
     return float(start + done * (end - start))
 
 
-def least_updates_acting(view: View, processes: int, publish_every: int) -> int:
+def least_updates_acting(view: View, config: Mapping[str, Any]) -> int:
     """Fewest updates behind the weights of any process's newest action that was executed."""
+    processes, publish_every = config["inference"]["processes"], config["learning"]["publish_every"]
     rows = view.rows[(view.rows["source"] == AGENT) & (view.rows["worker"] < processes)]
     newest = {int(row["worker"]): int(row["weights_version"]) for row in rows}
     # Version 1 has no updates, and a checkpoint's may have no more than the one before.
     checkpoints = sum(int(each["checkpoints"]) for each in view.learners)
-    return max(0, min(newest.values(), default=1) - 1 - checkpoints) * publish_every
+    return max(0, min(newest.values(), default=1) - 1 - checkpoints) * int(publish_every)
 
 
 def update_rate(witness: Witness, now: float, learners: int) -> Between | OneOf:

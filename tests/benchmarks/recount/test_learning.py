@@ -93,7 +93,8 @@ def test_an_action_may_be_of_weights_that_are_long_gone() -> None:
     rows["weights_version"] = 2, 3, 5, 9, 0
     acted = replace(view(0), rows=rows, learners=[{"checkpoints": 1}])
     # Process 1 acted by version 5, and one of the four before it is a checkpoint's.
-    assert least_updates_acting(acted, 2, 20) == 60
     # Process 2 acts no more.
-    assert least_updates_acting(acted, 3, 20) == 0
-    assert least_updates_acting(replace(acted, rows=rows[:0]), 2, 20) == 0
+    config = {"inference": {"processes": 2}, "learning": {"publish_every": 20}}
+    assert least_updates_acting(acted, config) == 60
+    assert least_updates_acting(acted, config | {"inference": {"processes": 3}}) == 0
+    assert least_updates_acting(replace(acted, rows=rows[:0]), config) == 0
