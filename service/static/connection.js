@@ -7,11 +7,17 @@ const RETRY_MS = 1000;
 
 export const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-// No answer came, or only a part of one: the network's fault, not this program's.
+// No answer came, or only a part of one, or one of a run that has ended: no fault of this program.
 export class Unreachable extends Error {}
+
+let runs = 0;
+
+// Another run has begun: answers that are still on their way are of the run before.
+export function disregardAnswers() { runs += 1; }
 
 // One request. Gives {status, body, etag}; the body is null where it is not JSON.
 export async function ask(path, { method = "GET", body, headers = {}, timeout = REQUEST_MS } = {}) {
+  const asked = runs;
   let response;
   let answer = null;
   try {
@@ -20,6 +26,7 @@ export async function ask(path, { method = "GET", body, headers = {}, timeout = 
   } catch (error) {
     throw new Unreachable(error.message);
   }
+  if (asked !== runs) throw new Unreachable("the run that was asked has ended");
   const { status, headers: given } = response;
   return { status, body: answer, etag: given.get("etag") };
 }

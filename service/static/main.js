@@ -5,7 +5,7 @@ import { $, put } from "./dom.js";
 import { whenLookChanges } from "./canvas.js";
 import { chartPaths, drawCharts } from "./charts.js";
 import { showCluster } from "./cluster.js";
-import { ask, attempt, openStream, repeat, wait } from "./connection.js";
+import { ask, attempt, disregardAnswers, openStream, repeat, wait } from "./connection.js";
 import { startControls } from "./controls.js";
 import { Delays, drawDelays } from "./delays.js";
 import { clearEvents, fetchEvents, news, startEvents } from "./events.js";
@@ -120,6 +120,7 @@ function startOver(id) {
   run = id;
   put($("#run-id"), shown(id, "text"));
   if (first) return;
+  disregardAnswers();
   history.clear();
   markers.clear();
   delays.clear();

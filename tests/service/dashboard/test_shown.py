@@ -351,3 +351,20 @@ def test_another_run_starts_with_empty_charts(page: Any, running: RunningService
     expect_text(page.locator("#run-id"), "another")
     expect_attribute(chart, "aria-label", "marked: learner 0 back$")
     expect_text(page.locator("#events"), "learner 0 is back")
+
+
+def test_an_answer_of_the_run_before_is_disregarded(page: Any, running: RunningService) -> None:
+    """It would put events of that run into the charts, and hide those of this one."""
+    chart = page.locator('[data-series="learning.loss"]')
+    old = event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http")
+    running.backend.history[:] = [old]
+    expect_attribute(chart, "aria-label", "marked: learning: processes 1 → 3")
+    late: list[tuple[Any, Any]] = []
+    page.route("**/v1/events*", lambda route: late.append((route, route.fetch())), times=1)
+    assert eventually(lambda: page.wait_for_timeout(100) or late)
+    running.backend.history[:] = [event(1, "restarted", "learner 0", restarts=1)]
+    running.backend.report = {**running.backend.report, "run_id": "another"}
+    expect_text(page.locator("#run-id"), "another")
+    ((route, response),) = late
+    route.fulfill(response=response)
+    expect_attribute(chart, "aria-label", "marked: learner 0 back$")
