@@ -84,13 +84,10 @@ GAMES = {
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
-    "LunarLander, DQN": Game("cartpole.toml", 40.0, (
-        "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop", "policy.width=2",
-        "policy.epsilon_end=0.02", "policy.epsilon_steps=30000",
-        # Nearly everything is kept, and the last steps are small, as for CartPole.
-        "learning.algorithm=dqn", "learning.gamma=0.995", "learning.n_step=5",
-        "learning.updates_per_tick=0.5", "learning.learning_rate_steps=120000",
-        "learning.learning_rate_end_factor=0.05", "replay.capacity=200000",
+    "LunarLanderContinuous, DDPG": Game("pendulum.toml", 25.0, (
+        "env.id=LunarLander-v3", "env.kwargs={continuous = true}", "env.rate_hz=100", *DDPG,
+        "policy.width=4", "policy.epsilon_end=0.1", "learning.learning_rate=5e-4",
+        "learning.n_step=3", "learning.learning_starts=2000", "replay.capacity=200000",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 20.0, (
         # With a paddle of one cell, one action at random is enough to miss the ball.
