@@ -29,7 +29,7 @@ def _section(section: str) -> str:
     fields = "\n".join(_field(f"{section}.{name}", field) for name, field in schema.items())
     about = getdoc(Config.model_fields[section].annotation) or ""
     return (
-        f'<div role="group" aria-labelledby="{section}-title"><h3 id="{section}-title">'
+        f'<div role="group" aria-labelledby="{section}-group"><h3 id="{section}-group">'
         f"{section.title()}</h3> <p>{escape(about.partition(chr(10))[0])}</p>"
         f'<div class="fields">\n{fields}\n</div></div>'
     )

@@ -107,6 +107,20 @@ def test_keyboard_reaches_every_control(page: Any, running: RunningService) -> N
     assert unnamed == 0
 
 
+def test_each_part_is_named_by_its_own_heading_alone(page: Any, running: RunningService) -> None:
+    """A reader of the screen names a part whenever the focus enters it."""
+    running.backend.figures["cluster"] = example(Cluster)
+    running.backend.figures["inference"]["injected_latency_ms"] = 82.0
+    page.locator("#cluster").wait_for()
+    parts = re.findall(r'- (?:region|form|group) "([^"]+)"', page.locator("main").aria_snapshot())
+    assert parts == [
+        "In short", "What the agent sees", "Stagger timeline", "Acting in time",
+        "Cost of being late", "Learning", "Deadline and memory", "Controls", "Controls", "Env",
+        "Inference", "Learning", "R3", "Checkpoint", "Cluster", "Cluster", "Processes",
+        "Processes", "Events", "Events",
+    ]
+
+
 def test_nothing_grows_with_time(page: Any) -> None:
     lengths = page.evaluate("""async () => {
       const { History, Markers } = await import('/static/history.js');
