@@ -10,6 +10,7 @@ const THICKEST = 36;
 const OUTLIER = 1.75;
 const OUTLIER_TICKS = 0.25;
 const LABEL_ROOM = 14;
+const STATE_ROOM = 16;
 
 function median(values) {
   const [sorted, middle] = [values.toSorted((a, b) => a - b), values.length / 2];
@@ -78,15 +79,19 @@ function drawNames(pen, place, data) {
     const y = place.rows.get(id);
     if (i % every === 0 && !crowded(y)) pen.fillText(String(id), place.left - 8, y + 4);
   });
+  // Of labels that would cover each other only the first is drawn; the table has all.
+  let free = 0;
   for (const { id, state } of idle) {
     const y = place.rows.get(id);
+    if (y < free) continue;
+    free = y + STATE_ROOM;
     const text = ` ${id}: ${state} `;
     const width = pen.measureText(text).width;
     pen.fillStyle = colour.bad;
     pen.textAlign = "right";
     pen.fillText(`! ${id}`, place.left - 8, y + 4);
     pen.textAlign = "left";
-    pen.fillRect(place.left, y - 8, width, 16);
+    pen.fillRect(place.left, y - STATE_ROOM / 2, width, STATE_ROOM);
     pen.fillStyle = colour.card;
     pen.fillText(text, place.left, y + 4);
   }

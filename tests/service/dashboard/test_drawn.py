@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,24 @@ def test_a_chart_shows_losses_below_zero_and_whole_numbers_at_whole_lines(page: 
     assert above == pytest.approx([0.0, 1.1])
     # The middle of 0 to 35.2 was called 18.
     assert whole == [0, 36]
+
+
+IDLE = """async () => {
+  const { drawFrame, layout } = await import('/static/lanes.js');
+  const data = { workers: [...Array(40).keys()].map((id) => ({ id, state: 'starting' })) };
+  const place = layout(600, 260, data, 0, 1000);
+  const boxes = [];
+  const pen = { measureText: () => ({ width: 70 }), fillText() {},
+    fillRect: (x, y, width, height) => boxes.push([y, y + height]) };
+  drawFrame(pen, place, data, { from: 0, to: 1000, now: 1100 });
+  return boxes;
+}"""
+
+
+def test_labels_of_many_processes_that_start_do_not_cover_each_other(page: Any) -> None:
+    boxes = page.evaluate(IDLE)
+    assert len(boxes) > 5
+    assert all(above[1] <= below[0] for above, below in pairwise(boxes))
 
 
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
