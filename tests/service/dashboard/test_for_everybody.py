@@ -85,6 +85,22 @@ def test_contrast_is_enough(page: Any, running: RunningService, scheme: str) -> 
     assert page.evaluate(CONTRASTS) == {}
 
 
+SIGNS = """() => [
+  ['#sources .agent'], ['#time-ratio i'], ['.dot'], ['.pill', '::before'],
+  ['.legend .square.agent', '::before'], ['.legend .tick.agent', '::before'],
+].map(([name, part]) => getComputedStyle(document.querySelector(name), part).backgroundColor)"""
+
+
+def test_bars_and_signs_keep_their_colours_where_others_are_forced(page: Any) -> None:
+    """They have no text, so without a colour they are not there."""
+    expect_text(figure(page, "actions.agent"), "17,800")
+    expect_text(page.locator("#state"), "running")
+    usual = page.evaluate(SIGNS)
+    page.emulate_media(forced_colors="active")
+    assert page.evaluate("matchMedia('(forced-colors: active)').matches")
+    assert page.evaluate(SIGNS) == usual
+
+
 def test_keyboard_reaches_every_control(page: Any, running: RunningService) -> None:
     expect_text(figure(page, "actions.agent"), "17,800")
     everything = (
