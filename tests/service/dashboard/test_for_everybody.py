@@ -123,6 +123,32 @@ def test_keyboard_reaches_every_control(page: Any, running: RunningService) -> N
     assert unnamed == 0
 
 
+HIDDEN = """() => {
+  const focused = document.activeElement;
+  const place = (element) => element.getBoundingClientRect();
+  const above = place(focused.closest('.field').querySelector('label')).top < 0;
+  const below = place(focused).bottom > place(document.querySelector('.foot')).top;
+  return above || below ? focused.labels[0].textContent : null;
+}"""
+
+
+@pytest.mark.parametrize("size", [(640, 400), (320, 256)])
+def test_the_keyboard_leaves_each_setting_in_sight_with_its_label(
+    page: Any, running: RunningService, size: tuple[int, int]
+) -> None:
+    """Forwards and backwards, in a window enlarged to 200 % and to 400 %."""
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    expect_text(figure(page, "actions.agent"), "17,800")
+    controls = page.locator("#settings .fields :is(input, select)")
+    controls.first.focus()
+    hidden = []
+    for key in ("Tab", "Shift+Tab"):
+        for _ in range(controls.count() - 1):
+            page.keyboard.press(key)
+            hidden.append(page.evaluate(HIDDEN))
+    assert set(hidden) == {None}
+
+
 def test_each_part_is_named_by_its_own_heading_alone(page: Any, running: RunningService) -> None:
     """A reader of the screen names a part whenever the focus enters it."""
     running.backend.figures["cluster"] = example(Cluster)
