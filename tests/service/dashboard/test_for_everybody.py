@@ -28,11 +28,15 @@ def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     # A world whose cost diverges.
     running.backend.figures["episodes"].update(last_return=-1e30, mean_return_100=-1e30)
     running.backend.figures["regret"]["inaction"]["value"] = 1e30
+    # A world with long names.
+    actions = running.backend.drawn["ticks"]["action"]
+    actions[:] = ["STEER_LEFT_BY_HALF_AND_BRAKE_WITH_ALL_WHEELS"] * len(actions)
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(running.settings.url + path)
     if not path:
         expect_text(figure(page, "actions.agent"), "17,800")
         page.locator("#horizon").wait_for(state="visible")
+        expect_text(page.locator("#executed-text"), "^STEER_LEFT")
         expect_text(figure(page, "learning.loss"), "^3")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
