@@ -41,6 +41,17 @@ def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_an_error_of_a_process_is_not_cut_off_at_200_percent(
+    page: Any, running: RunningService
+) -> None:
+    error = "RuntimeError: an observation of the shape (3, 84, 84), and not (84, 84, 3)"
+    running.backend.report["roles"][1].update(pid=4_000_000, state="backoff", last_error=error)
+    page.set_viewport_size({"width": 640, "height": 400})
+    expect_text(page.locator("#processes summary"), "^RuntimeError")
+    table = page.get_by_role("region", name="Processes", exact=True).last
+    assert table.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
 CONTRASTS = """() => {
   const parse = (text) => [...text.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
   const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
