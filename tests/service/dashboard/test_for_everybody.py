@@ -52,6 +52,20 @@ def test_an_error_of_a_process_is_not_cut_off_at_200_percent(
     assert table.evaluate("it => it.scrollWidth <= it.clientWidth")
 
 
+def test_deadlines_of_a_long_run_do_not_cover_each_other(
+    page: Any, running: RunningService
+) -> None:
+    running.backend.figures["r3"].update(
+        mode="episode", horizons={"met": 1_234_567, "missed": 12_345},
+        episode_deadlines={"met": 12_345_678, "missed": 1_234_567},
+    )
+    figures = page.locator("#horizon .figures > div")
+    for width in (360, 640, 800, 1185, 1280, 1680):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect_text(figures.last, "12,345,678")
+        assert figures.evaluate_all("them => them.every((it) => it.scrollWidth <= it.clientWidth)")
+
+
 CONTRASTS = """() => {
   const parse = (text) => [...text.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
   const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
