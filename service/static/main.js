@@ -150,7 +150,10 @@ async function fetchStatus() {
 // Timeline
 
 async function fetchTimeline() {
-  const { status, body } = await ask(`/v1/timeline?seconds=${secondsNeeded()}`);
+  const { status, body } = await ask(`/v1/timeline?seconds=${secondsNeeded()}`).catch((error) => {
+    if (!lost) loseTimeline("Not available at the moment.");
+    throw error;
+  });
   if (status !== 200) {
     clearTimeline("Not available at the moment.");
     await wait(ABSENT_MS);

@@ -41,6 +41,9 @@ function follow(now_ms) {
 
 const daemonNow = () => performance.now() + offset;
 
+// While an answer is late the picture waits: beyond what is known there seem to be no ticks.
+const drawnNow = () => Math.min(daemonNow(), data.now_ms + lag);
+
 // How far the picture stays behind, so that what it shows has been registered and fetched: the age of
 // the last answer when the next one came, and the length of an inference. The lag shrinks slowly.
 function adaptLag(age) {
@@ -102,7 +105,7 @@ function draw() {
   if (data === null) return;
   const paper = prepare(canvas);
   if (paper === null) return;
-  const now = held ?? daemonNow();
+  const now = held ?? drawnNow();
   const to = now - lag;
   const from = to - span();
   const place = layout(paper.width, paper.height, data, from, to);
@@ -139,7 +142,7 @@ function showHeld() {
 }
 
 function hold() {
-  held = held === null && data !== null ? daemonNow() : null;
+  held = held === null && data !== null ? drawnNow() : null;
   data = newest;
   showHeld();
   redraw();

@@ -278,12 +278,14 @@ HIDE = """() => {
   window.requestAnimationFrame = (work) => works.push(work);
   Object.defineProperty(document, 'hidden', { value: true, configurable: true });
 }"""
-COME_BACK = """() => {
-  const now = performance.now.bind(performance);
-  performance.now = () => now() + 60_000;
+LISTEN = """() => {
   const summary = document.querySelector('#timeline-summary');
   window.told = [];
   new MutationObserver(() => told.push(summary.textContent)).observe(summary, { childList: true });
+}"""
+COME_BACK = """() => {
+  const now = performance.now.bind(performance);
+  performance.now = () => now() + 60_000;
   delete document.hidden;
   document.dispatchEvent(new Event('visibilitychange'));
   window.requestAnimationFrame = ask;
@@ -297,9 +299,25 @@ def test_timeline_counts_no_ticks_before_a_page_that_was_hidden_has_asked_for_th
     draw(blank, running, 2)
     blank.evaluate(HIDE)
     assert eventually(lambda: blank.evaluate("works.length > 0"))
+    blank.evaluate(LISTEN)
     blank.evaluate(COME_BACK)
     assert eventually(lambda: blank.evaluate("told.filter((text) => / agent/.test(text)).length"))
     assert not [text for text in blank.evaluate("told") if " 0 ticks" in text]
+
+
+def test_timeline_counts_no_ticks_that_it_was_not_told_of(
+    blank: Any, running: RunningService
+) -> None:
+    """Figures still arrive, but the request of the timeline is not answered."""
+    draw(blank, running, 2)
+    blank.locator("#span").select_option("300")
+    blank.evaluate(LISTEN)
+    blank.route("**/v1/timeline*", lambda route: None)
+    expect_text(blank.locator("#no-timeline"), "Not available at the moment")
+    expect_text(blank.locator("#timeline-summary"), "^$")
+    assert not [text for text in blank.evaluate("told") if " 0 ticks" in text]
+    blank.unroute("**/v1/timeline*")
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
 
 
 def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
