@@ -38,6 +38,7 @@ from rtagent.telemetry.remote import remote_figures
 from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
+"""The longest time that figures cover."""
 
 
 class _Registered(NamedTuple):

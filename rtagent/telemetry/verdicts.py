@@ -16,6 +16,7 @@ from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
 from rtagent.telemetry.learning import RATE_OVER_NS
 from rtagent.telemetry.rewards import reward_text
 from rtagent.telemetry.shares import rounded_share
+from rtagent.telemetry.stats import WINDOW_S
 
 IN_TIME = 0.01
 """Inaction up to here is in time ..."""
@@ -29,8 +30,6 @@ SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
 SLOW_UPDATE_MS = RATE_OVER_NS / 1e6
 """The time over which the rate of updates is taken: with longer ones it may be 0 or unknown."""
-WINDOW_S = 60.0
-"""The longest time that figures cover."""
 EVEN = 0.1
 """Up to here, exclusive, the coefficient of variation of interaction times is even ..."""
 UNEVEN = 0.3
