@@ -19,25 +19,15 @@ from rtagent.processes.launch import REFUSED
 from tests.refused import one_line
 
 
-class Pipe:
-    """Keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, Any]] = []
-
-    def send(self, message: tuple[str, Any]) -> None:
-        self.sent.append(message)
-
-
 @pytest.fixture
 def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, Any]]]:
     monkeypatch.setattr(measured_process, "start_life", lambda name: None)
     monkeypatch.setattr(probe, "probe_with_weights", lambda config: None)
 
     def run(body: Callable[..., Any]) -> list[tuple[str, Any]]:
-        pipe = Pipe()
-        measured_process._run(Config(), body, None, pipe)
-        return pipe.sent
+        sent: list[tuple[str, Any]] = []
+        measured_process._run(Config(), body, None, SimpleNamespace(send=sent.append))
+        return sent
 
     return run
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
-from rtagent.processes.pipe import Pipe as Line
-from rtagent.processes.pipe import open_pipe
+from rtagent.processes.pipe import Pipe, open_pipe
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, ReplayError, find, save
 from rtagent.storage.signature import replay_signature, signature
@@ -32,23 +32,14 @@ CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes":
 PICTURES = make_blueprint(frame_shape=(21, 21), cartridge="RED 00")
 
 
-class Pipe:
-    """Remembers what was sent."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    def send(self, message: Any) -> None:
-        self.said.append(message)
-
-
 def test_progress_is_passed_on_now_and_then() -> None:
-    pipe, clock = Pipe(), VirtualClock()
-    progress = Progress(pipe, clock)  # type: ignore[arg-type]
+    said: list[Any] = []
+    clock = VirtualClock()
+    progress = Progress(SimpleNamespace(send=said.append), clock)  # type: ignore[arg-type]
     for step in range(101):
         progress(step / 100)
         clock.advance(PROGRESS_EVERY_S / 10)
-    done = [details["done"] for kind, details in pipe.said if kind == "progress"]
+    done = [details["done"] for kind, details in said if kind == "progress"]
     assert done[0] == 0.0
     assert np.diff(done) == pytest.approx(0.1, abs=0.011)
 
@@ -88,14 +79,14 @@ def make_world() -> Iterator[Worlds]:
         memory.close()
 
 
-def start(fork_server: launch.ForkServer, body: Any, *arguments: Any) -> tuple[Any, Line]:
+def start(fork_server: launch.ForkServer, body: Any, *arguments: Any) -> tuple[Any, Pipe]:
     ours, theirs = open_pipe()
     process = fork_server.spawn(body, *arguments, theirs)
     theirs.close()
     return process, ours
 
 
-def answers(process: Any, pipe: Line) -> list[Any]:
+def answers(process: Any, pipe: Pipe) -> list[Any]:
     """Everything that a process says, once it has ended."""
     said = []
     until = time.monotonic() + LIMIT_S
@@ -155,7 +146,7 @@ def test_there_and_back(tmp_path: Path, make_world: Worlds, fork_server: launch.
     assert (later.frames.stamps[:5000] == np.arange(5000)).all()
 
 
-def save_and_wait(handles: WorldHandles, folder: Path, pipe: Line) -> None:
+def save_and_wait(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     """Save, but go on after the first word only when SIGTERM has come."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     say = Progress.__call__
