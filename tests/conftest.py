@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from rtagent import Runtime, load_config
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
 from rtagent.processes import launch
@@ -46,6 +47,8 @@ PATIENCE_S = 300.0
 MOST_SLEEP_S = 0.05
 HURRY_S = 1.0 if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 """Beside other tests what is idle gets nothing anyway."""
+
+Structure = TypeVar("Structure", bound=Any)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -112,6 +115,11 @@ def make_blueprint(**changes: object) -> Blueprint:
         "screen": True,
     }
     return Blueprint(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def private(kind: type[Structure], *sizes: int) -> Structure:
+    """A structure of shared memory in zeroed memory of the test's own."""
+    return kind(private_memory(kind.size(*sizes)), *sizes)
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
-from rtagent.memory.arena import private_memory
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.telemetry.cluster import OF_A_MOMENT, cluster_figures
 from tests.cluster.edge import Edge
+from tests.conftest import private
 from tests.telemetry.test_cluster import example_document
 
 REASON = "no Ray cluster at 10.0.0.1:6379: timed out"
@@ -42,9 +42,9 @@ class Context:
             "learning": {"where": "cluster"}, "cluster": {"address": "10.0.0.1:6379"},
         })
         self.clock = VirtualClock(100.0)
-        self.record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
-        self.cluster = JsonDoubleBuffer(private_memory(JsonDoubleBuffer.size(4096)), 4096)
-        self.learner = LearnerState(private_memory(LearnerState.size(4)), 4)
+        self.record = private(LearnerRecord)
+        self.cluster = private(JsonDoubleBuffer, 4096)
+        self.learner = private(LearnerState, 4)
         self.checkpoint, self.checkpoint_dir = requested, Path("there-are-none")
         self.desired = self.world = self
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -150,7 +150,7 @@ def test_the_schedules_of_a_resumed_run_go_on(known: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(gateway, "publish_if_nobody_has", lambda _: None)
     monkeypatch.setattr(gateway, "keep_freed_memory", lambda: None)
     context: Any = Context(requested=0, seconds=5.0)
-    context.weights = WeightBuffers(private_memory(WeightBuffers.size(4)), 4)
+    context.weights = private(WeightBuffers, 4)
     context.weights.publish(np.ones(4, np.float32), WeightsInfo(3, 5000))
     context.record.updates = known
     gateway.run(context)
@@ -171,7 +171,7 @@ def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> Non
 def test_a_learner_without_a_state_is_given_the_newest_that_is_whole(
     acting: int, updates: int, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = LearnerState(private_memory(LearnerState.size(4)), 4)
+    state = private(LearnerState, 4)
     states.put(states.begin(np.ones(4, np.float32), 10), state)
     monkeypatch.setattr(gateway, "first_state", lambda *_: "weights")
     weights = SimpleNamespace(info=lambda: WeightsInfo(3, updates))
@@ -192,9 +192,9 @@ def test_a_learner_is_given_the_newest_weights_when_the_resumed_checkpoint_is_go
     shapes, network = edge.blueprint, build_network(edge.config, edge.blueprint)
     count, told = shapes.parameters, list[tuple[str, str]]()
     newest = np.arange(count, dtype=np.float32)
-    state = LearnerState(private_memory(LearnerState.size(count)), count)
+    state = private(LearnerState, count)
     states.put(states.begin(np.ones(count, np.float32), 10), state)
-    weights = WeightBuffers(private_memory(WeightBuffers.size(count)), count)
+    weights = private(WeightBuffers, count)
     weights.publish(newest, WeightsInfo(3, 12))
     context: Any = SimpleNamespace(
         blueprint=shapes, world=SimpleNamespace(blueprint=shapes, weights=weights),

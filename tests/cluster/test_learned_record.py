@@ -18,6 +18,7 @@ from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 from tests.cluster.edge import Edge
 from tests.cluster.scene import Scene, first_state
+from tests.conftest import private
 
 APPLIED = Learned("applied", 0.5, 1.0, 8, 64, 0.01, None, None)
 
@@ -50,7 +51,7 @@ def test_the_learner_says_what_has_become_of_an_update(
 
 
 def test_what_was_learned_before_a_resumed_run_is_counted() -> None:
-    scene, record = Scene(Edge()), LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    scene, record = Scene(Edge()), private(LearnerRecord)
     begun = Progress(updates=7, samples=56)
     block = unpack(first_state(scene.edges[0]))
     arrays = block.arrays | {"progress": np.array(astuple(begun), np.int64)}
@@ -66,7 +67,7 @@ def test_what_was_learned_before_a_resumed_run_is_counted() -> None:
 
 
 def test_an_update_that_was_left_out_is_counted_as_such() -> None:
-    record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    record = private(LearnerRecord)
     events: list[tuple[str, dict[str, Any]]] = []
     counting = LearnedRecord(record, lambda kind, **said: events.append((kind, said)))
     bad = APPLIED._replace(outcome="skipped", loss=nan, norm=nan)
@@ -86,7 +87,7 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
 
 
 def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> None:
-    record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    record = private(LearnerRecord)
     record.updates, record.samples_consumed = 80, 640
     counting, told = LearnedRecord(record, lambda kind, **said: None), []
     for samples in (800, 808, 160, 168, 176):

@@ -15,11 +15,11 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
 from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.actions import ActionSlots
-from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.staggering.arbiter import Arbiter, Deposited
+from tests.conftest import private
 from tests.rows import private_rings
 
 CAPACITY = 256
@@ -74,7 +74,7 @@ class Memory:
     def __init__(self, blueprint: Blueprint) -> None:
         self.frames, self.ledger = private_rings(blueprint, CAPACITY)
         self.actions = ActionSlots.private(blueprint)
-        self.record = ProcessMetrics(private_memory(ProcessMetrics.size())).environment
+        self.record = private(ProcessMetrics).environment
         self.states = None
         self.first_tick = 0
 

@@ -20,7 +20,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy import networks
-from tests.conftest import make_blueprint
+from tests.conftest import make_blueprint, private
 
 STACK = 3
 
@@ -171,7 +171,7 @@ class FakeContext:
         self.config = config
         self.world = SimpleNamespace(weights=weights)
         self.blueprint = SimpleNamespace(parameters=parameters)
-        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.metrics = private(ProcessMetrics)
         self.record = self.metrics.evaluation
         self.clock = VirtualClock(1000.0)
         self.until = float("inf")

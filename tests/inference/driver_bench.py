@@ -16,14 +16,13 @@ from rtagent.inference.driver import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.alternation import Alternation
-from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.instructions import Now
-from tests.conftest import make_blueprint
+from tests.conftest import make_blueprint, private
 from tests.desired import make_desired
 
 CAPACITY = 64
@@ -105,15 +104,14 @@ class Bench:
             tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes
         )
         self.clock = SteppingClock(START_S)
-        weights = private_memory(WeightBuffers.size(PARAMETERS))
-        self.buffers = WeightBuffers(weights, PARAMETERS)
+        self.buffers = private(WeightBuffers, PARAMETERS)
         self.frames = FrameRing.private(blueprint, CAPACITY)
         self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
         self.slots = ActionSlots.private(blueprint)
-        self.alternation = Alternation(private_memory(Alternation.size()))
+        self.alternation = private(Alternation)
         self.alternation._answers = ImpatientBell(self.clock)  # type: ignore[assignment]
         self.ledger = Ledger.private(blueprint, CAPACITY)
-        self.metrics = ProcessMetrics(private_memory(ProcessMetrics.size()))
+        self.metrics = private(ProcessMetrics)
         self.record = self.metrics.inference[INDEX]
         self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0

@@ -12,7 +12,7 @@ from rtagent.inference.engine_weights import EnginePolicy, EngineWeights, Opened
 from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
-from tests.conftest import eventually
+from tests.conftest import eventually, private
 from tests.forked import at_each_line
 from tests.inference.test_weights import PARAMETERS, PIECE_S
 from tests.inference.test_weights import Bench as WeightsBench
@@ -50,9 +50,8 @@ class Bench(WeightsBench):
 
     def __init__(self) -> None:
         super().__init__()
-        size = EngineModels.size(PARAMETERS)
-        self.models = EngineModels(memoryview(np.zeros(size, np.uint8)), PARAMETERS)
-        self.record = InferenceRecord(memoryview(bytearray(InferenceRecord.size())))
+        self.models = private(EngineModels, PARAMETERS)
+        self.record = private(InferenceRecord)
         self.opening = ByHand()
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.policy = EnginePolicy(Torch(self))  # type: ignore[arg-type]

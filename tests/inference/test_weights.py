@@ -10,8 +10,8 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.inference.weights import MOST_TORN, Weights
 from rtagent.memory import array_buffer
-from rtagent.memory.arena import private_memory
 from rtagent.memory.weights import BUFFERS, WeightBuffers, WeightsInfo
+from tests.conftest import private
 
 PARAMETERS = 1000
 PIECE = 64
@@ -45,9 +45,7 @@ class Bench:
     """Weights of one process; the test publishes them in the learners' place."""
 
     def __init__(self) -> None:
-        size = WeightBuffers.size(PARAMETERS)
-        self.memory = private_memory(size)
-        self.buffers = WeightBuffers(self.memory, PARAMETERS)
+        self.buffers = private(WeightBuffers, PARAMETERS)
         self.clock = VirtualClock()
         self.standby = FakeStandby(self.clock)
         self.weights = Weights(self.buffers, PARAMETERS, self.standby, self.clock)

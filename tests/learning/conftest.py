@@ -28,7 +28,7 @@ from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import acting_part
-from tests.conftest import make_blueprint
+from tests.conftest import make_blueprint, private
 from tests.learning.learner_run import BOX, CAPACITY, SETTINGS, Run, Start
 from tests.rows import private_rings
 
@@ -72,13 +72,11 @@ def make_world(make_blueprint: Any) -> Iterator[Callable[..., SimpleNamespace]]:
         arenas.append(Arena("apply", 1))
         return SimpleNamespace(
             config=config, blueprint=shapes, frames=frames, ledger=ledger,
-            weights=WeightBuffers(private_memory(WeightBuffers.size(parameters)), parameters),
-            learner=LearnerState(private_memory(LearnerState.size(learned)), learned),
-            horizon=HorizonRecord(private_memory(HorizonRecord.size())),
+            weights=private(WeightBuffers, parameters), learner=private(LearnerState, learned),
+            horizon=private(HorizonRecord),
             turns=Turns(private_memory(Turns.size()), RobustLock(arenas[-1].handle)),
-            metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
-            alternation=Alternation(private_memory(Alternation.size())),
-            status=JsonDoubleBuffer(private_memory(JsonDoubleBuffer.size(4096)), 4096),
+            metrics=private(ProcessMetrics), priorities=None, alternation=private(Alternation),
+            status=private(JsonDoubleBuffer, 4096),
         )
 
     yield make

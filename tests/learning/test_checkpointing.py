@@ -7,11 +7,12 @@ import pytest
 from rtagent.learning.checkpointing import LIVE_EPISODES, score
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.storage.checkpoint import Score
+from tests.conftest import private
 
 
 @pytest.fixture
 def metrics() -> ProcessMetrics:
-    return ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    return private(ProcessMetrics)
 
 
 def finish(metrics: ProcessMetrics, *returns: float) -> None:

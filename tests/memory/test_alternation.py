@@ -6,17 +6,14 @@ import threading
 
 from rtagent.clock import MonotonicClock
 from rtagent.memory.alternation import Alternation
+from tests.conftest import private
 
 CLOCK = MonotonicClock()
 LIMIT_S = 60.0
 
 
-def make() -> Alternation:
-    return Alternation(memoryview(bytearray(Alternation.size())))
-
-
 def test_each_permission_is_answered_once() -> None:
-    shared, seen = make(), []
+    shared, seen = private(Alternation), []
 
     def learn() -> None:
         while len(seen) < 200:
@@ -34,13 +31,13 @@ def test_each_permission_is_answered_once() -> None:
 
 
 def test_nobody_waits_for_ever() -> None:
-    shared = make()
+    shared = private(Alternation)
     assert shared.wait_for_permit(CLOCK, 0.01) is None
     assert not shared.wait_for_answer(shared.permit(), CLOCK, 0.01)
 
 
 def test_a_late_answer_does_not_count_for_the_next_permission() -> None:
-    shared = make()
+    shared = private(Alternation)
     late = shared.permit()
     assert shared.wait_for_permit(CLOCK, 0.0) == late
     newest = shared.permit()

@@ -14,7 +14,7 @@ from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.memory.usage import Level
 from rtagent.r3.coordinator import Coordinator
 from rtagent.r3.publication import Changes
-from tests.conftest import make_blueprint
+from tests.conftest import make_blueprint, private
 from tests.desired import with_changes
 
 MIB = 1 << 20
@@ -69,9 +69,8 @@ class Daemon:
         self.config = parse_config(
             {"replay": {"capacity": capacity}, "learning": {"learning_starts": 500}, "r3": r3}
         )
-        record = memoryview(bytearray(HorizonRecord.size()))
-        self.horizon = HorizonRecord(record)
-        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.horizon = private(HorizonRecord)
+        self.metrics = private(ProcessMetrics)
         self.metrics.environment.ready = 1
         for record in (*self.metrics.inference[:2], *self.metrics.learners[:learners]):
             record.ready = 1

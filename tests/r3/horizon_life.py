@@ -12,6 +12,7 @@ from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.memory.records import Layout
 from rtagent.memory.ring import EntryList
 from rtagent.r3.controller import HorizonKeeper
+from tests.conftest import private
 from tests.desired import make_desired, with_changes
 
 B_MIN = 32
@@ -49,9 +50,8 @@ class Life:
 
     def __init__(self, mode: str = "step", **r3: Any) -> None:
         settings = {"deadline_s": 10.0, "data_budget": 10_000, "margin": 0.0, **r3}
-        buffer = memoryview(bytearray(HorizonRecord.size()))
-        self.record = HorizonRecord(buffer)
-        self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
+        self.record = private(HorizonRecord)
+        self.environment = private(ProcessMetrics).environment
         self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
         self.desired = of_mode(mode)
         self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0

@@ -9,13 +9,14 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.memory.horizon import KINDS, Decision, HorizonRecord
 from rtagent.r3.events import DecisionEvents
+from tests.conftest import private
 
 
 class Controller:
     """Decides what a test says, and hears what is told about it."""
 
     def __init__(self) -> None:
-        self.record = HorizonRecord(memoryview(bytearray(HorizonRecord.size())))
+        self.record = private(HorizonRecord)
         self.clock = VirtualClock(100.0)
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.events = DecisionEvents(

@@ -14,6 +14,7 @@ from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.status import EVENTS_SHOWN, Report
 from rtagent.telemetry.event_log import read_events
+from tests.conftest import private
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 CAPACITY = 256 << 10
@@ -21,7 +22,7 @@ CAPACITY = 256 << 10
 
 @pytest.fixture
 def cell() -> JsonDoubleBuffer:
-    return JsonDoubleBuffer(memoryview(bytearray(JsonDoubleBuffer.size(CAPACITY))), CAPACITY)
+    return private(JsonDoubleBuffer, CAPACITY)
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_two_hundred_tracebacks_and_fifty_long_events_are_shortened(
 def test_a_status_that_cannot_be_shortened_enough_is_written_without_its_lists(
     report: Report
 ) -> None:
-    small = JsonDoubleBuffer(memoryview(bytearray(JsonDoubleBuffer.size(20_000))), 20_000)
+    small = private(JsonDoubleBuffer, 20_000)
     report.write(small, [dead(index, "x") for index in range(256)], Config(), "degraded")
     status = small.read()
     assert (status["state"], status["roles"], status["shortened"]) == ("degraded", [], True)

@@ -13,13 +13,14 @@ from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.status import Report
+from tests.conftest import private
 from tests.supervisor.test_child import FakeProcess
 
 ENV = EnvConfig(step_limit_s=20.0, reset_limit_s=40.0)
 
 
 def new_metrics() -> ProcessMetrics:
-    return ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    return private(ProcessMetrics)
 
 
 def children_of(metrics: ProcessMetrics, start: Any) -> Children:

@@ -13,13 +13,12 @@ from rtagent.config import Config, PolicyConfig
 from rtagent.inference.engines.choice import Converted
 from rtagent.inference.engines.process import Converter
 from rtagent.inference.engines.registry import Candidate
-from rtagent.memory.arena import private_memory
 from rtagent.memory.engine_models import EngineModels
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.processes.worker import Leaving
-from tests.conftest import make_blueprint
+from tests.conftest import make_blueprint, private
 
 FRAMES = 10
 SPENT_S = 2.0
@@ -59,10 +58,10 @@ class Bench:
         count = blueprint.parameters
         policy = PolicyConfig(engine=engine, engine_frames=FRAMES, engine_share=SHARE)
         self.clock, self.cpu_s = VirtualClock(), 0.0
-        self.weights = WeightBuffers(private_memory(WeightBuffers.size(count)), count)
-        self.models = EngineModels(private_memory(EngineModels.size(count)), count)
+        self.weights = private(WeightBuffers, count)
+        self.models = private(EngineModels, count)
         self.frames = FrameRing.private(blueprint, 64)
-        self.record = ConverterRecord(private_memory(ConverterRecord.size()))
+        self.record = private(ConverterRecord)
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.choice = FakeChoice(self)
         context = SimpleNamespace(
