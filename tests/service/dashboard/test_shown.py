@@ -341,20 +341,7 @@ def test_trouble_of_the_last_minute_is_news(
 
 
 def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
-    running.backend.history[:] = [
-        event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
-    ]
-    chart = page.locator('[data-series="learning.loss"]')
-    expect_attribute(chart, "aria-label", "marked: learning: processes 1 → 3")
-    running.backend.history[:] = [event(1, "restarted", "learner 0", restarts=1)]
-    running.backend.report = {**running.backend.report, "run_id": "another"}
-    expect_text(page.locator("#run-id"), "another")
-    expect_attribute(chart, "aria-label", "marked: learner 0 back$")
-    expect_text(page.locator("#events"), "learner 0 is back")
-
-
-def test_an_answer_of_the_run_before_is_disregarded(page: Any, running: RunningService) -> None:
-    """It would put events of that run into the charts, and hide those of this one."""
+    """A late answer of the run before would put its events there, and hide those of this one."""
     chart = page.locator('[data-series="learning.loss"]')
     old = event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http")
     running.backend.history[:] = [old]
@@ -368,3 +355,4 @@ def test_an_answer_of_the_run_before_is_disregarded(page: Any, running: RunningS
     ((route, response),) = late
     route.fulfill(response=response)
     expect_attribute(chart, "aria-label", "marked: learner 0 back$")
+    expect_text(page.locator("#events"), "learner 0 is back")
