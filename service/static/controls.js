@@ -110,9 +110,9 @@ class SettingsForm {
 
   async reload() {
     await attempt(async () => {
-      const known = await this.settings.load();
-      if (!known && !this.settings.values) say(this.form, "The settings cannot be read at the moment.", "absent");
-      else if ($("output", this.form).dataset.kind === "absent") say(this.form, "");
+      // What was said is of settings that have changed since.
+      if (await this.settings.load()) say(this.form, "");
+      else if (!this.settings.values) say(this.form, "The settings cannot be read at the moment.");
     });
     this.show();
   }

@@ -37,12 +37,13 @@ export class Settings {
     this.etag = null;
   }
 
-  // Reads the settings in force; gives whether that worked.
+  // Reads the settings in force; gives whether they are others than before.
   async load() {
     const { status, body, etag } = await ask(PATH);
     if (status !== 200) return false;
+    const changed = this.values === null || etag !== this.etag;
     [this.values, this.etag] = [body, etag];
-    return true;
+    return changed;
   }
 
   // Changes the settings in the patch, unless others have been changed since the last load.

@@ -285,6 +285,47 @@ def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -
     assert running.backend.commands == [("inference", {"processes": 7})]
 
 
+def test_settings_are_said_to_be_in_force_until_they_change_again(
+    page: Any, running: RunningService
+) -> None:
+    """From another page, or with another run."""
+    processes, answer = control(page, "inference.processes"), form(page).locator("output")
+    live, history = running.backend.live["inference"], running.backend.history
+    expect_value(processes, "2")
+    processes.fill("5")
+    page.keyboard.press("Enter")
+    for now, said in ((5, r"^In force: inference\.processes = 5\.$"), (3, "^$")):
+        expect_text(answer, r"^In force: inference\.processes = 5\.$")
+        live["processes"] = now
+        with page.expect_response("**/v1/config"):
+            history.insert(0, event(9 - now, "set", "inference", after={"processes": now}))
+        page.wait_for_timeout(100)
+        expect_value(processes, str(now))
+        expect_text(answer, said)
+
+
+def test_a_refusal_is_read_although_the_settings_are_read_twice_at_once(
+    page: Any, running: RunningService
+) -> None:
+    """For the refusal, and for the event of the change of another page."""
+    paused, answer = control(page, "learning.paused"), form(page).locator("output")
+    assert eventually(paused.is_enabled)
+    running.backend.live["inference"]["processes"] = 4
+    asked: list[Any] = []
+    page.route("**/v1/config", lambda route: asked.append(route)
+               if route.request.method == "GET" else route.continue_())
+    paused.click()
+    assert eventually(lambda: page.wait_for_timeout(20) or asked)
+    running.backend.history.insert(0, event(1, "set", "inference", after={"processes": 4}))
+    page.locator("#event-kind").dispatch_event("change")
+    assert eventually(lambda: page.wait_for_timeout(20) or len(asked) > 1)
+    for route in asked[:2]:
+        with page.expect_response("**/v1/config"):
+            route.continue_()
+        page.wait_for_timeout(100)
+        expect_text(answer, "somebody else has changed these settings")
+
+
 def test_what_is_edited_again_while_it_is_sent_stays_edited(
     page: Any, running: RunningService
 ) -> None:
