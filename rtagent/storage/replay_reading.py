@@ -28,7 +28,7 @@ FOLDER = "replay"
 """Name of a replay's folder in a state directory."""
 
 Frames = npt.NDArray[Any]
-_SHAPE = re.compile(r"(\d{1,18}(?:x\d{1,18})*) (uint8|float32)(?: and \d+ pending actions)?")
+_SHAPE = re.compile(r"(\d{1,18}(?:x\d{1,18})*) (uint8|float32)(?: and .+)?")
 _UNREADABLE = (
     Corrupt, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError,
 )

@@ -38,8 +38,12 @@ def signature(config: Config, blueprint: Blueprint) -> Signature:
 
 
 def replay_signature(config: Config, blueprint: Blueprint) -> Signature:
-    """What the replay of this run fits. Weights may go on with another cartridge, it may not."""
+    """What the replay of this run fits. Weights may go on with another cartridge, it may not; and
+    its rows hold the states of a recurrent policy."""
     fits = signature(config, blueprint)
-    if not blueprint.cartridge:
-        return fits
-    return replace(fits, environment=f"{fits.environment} with {blueprint.cartridge}")
+    if blueprint.state_size:
+        seen = f"{fits.observation} and a state of {blueprint.state_size} numbers"
+        fits = replace(fits, observation=seen)
+    if blueprint.cartridge:
+        fits = replace(fits, environment=f"{fits.environment} with {blueprint.cartridge}")
+    return fits

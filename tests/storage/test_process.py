@@ -22,6 +22,7 @@ from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe, open_pipe
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
+from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import Manifest, ReplayError, find, save
 from rtagent.storage.signature import replay_signature, signature
 from tests.conftest import hurry, make_blueprint, one_fork_server
@@ -117,6 +118,26 @@ def test_a_replay_of_another_cartridge_is_refused(tmp_path: Path, make_world: Wo
         saved_replay(tmp_path, other)
     # Weights may go on with it.
     assert signature(CONFIG, PICTURES) == signature(CONFIG, other)
+
+
+def test_a_replay_whose_rows_have_no_states_is_refused_by_a_recurrent_policy(
+    tmp_path: Path, make_world: Worlds
+) -> None:
+    """It counted as damaged, and the next save removed it."""
+    recurrent = replace(PICTURES, state_size=128)
+    for written, other, refusal in (
+        (PICTURES, recurrent, r"observation (.+), not \1 and a state of 128 numbers"),
+        (recurrent, PICTURES, r"observation (.+) and a state of 128 numbers, not \1;"),
+    ):
+        folder = tmp_path / str(written.state_size)
+        world, _ = make_world(written, ticks=20)
+        save(folder, replay_signature(CONFIG, written), world.frames, world.ledger)
+        assert saved_replay(folder, written).newest == 19
+        with pytest.raises(ReplayError, match=refusal):
+            saved_replay(folder, other)
+    assert SavedReplay(tmp_path / "128").frame_shape == PICTURES.frame_shape
+    # The network says it of weights.
+    assert signature(CONFIG, PICTURES) == signature(CONFIG, recurrent)
 
 
 @pytest.mark.process
