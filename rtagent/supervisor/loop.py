@@ -129,12 +129,14 @@ class Loop:
     def _ticked(self, since: float, until: float) -> bool | None:
         """Whether the world has ticked between two times; None if no tick need have been due, or
         if only later rows are known."""
-        ledger = self._world.ledger
-        rows = ledger.read(ledger.newest + 1 - MOST_ROWS, ledger.newest + 1)
+        ledger, first_tick = self._world.ledger, self._world.first_tick
+        # The times of a restored replay may be those of another clock.
+        first = max(first_tick, ledger.newest + 1 - MOST_ROWS)
+        rows = ledger.read(first, ledger.newest + 1)
         times = rows["time_ns"]
         if ((times > since * NANO) & (times < until * NANO)).any():
             return True
-        first_tick, tick_s = self._world.first_tick, self._world.blueprint.tick_seconds
+        tick_s = self._world.blueprint.tick_seconds
         later = len(rows) and rows["tick"][0] > first_tick and times[0] >= until * NANO
         return None if later or tick_s > until - since else False
 

@@ -14,6 +14,7 @@ import pytest
 from rtagent.clock import NANO, VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.memory.ledger import Ledger
 from rtagent.runtime import STOP_LIMIT_S
 from rtagent.supervisor.child import KILL_AFTER_S, State
 from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, Children
@@ -21,6 +22,7 @@ from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.loop import Loop
 from tests.conftest import make_blueprint
 from tests.refused import one_line
+from tests.rows import write_row
 from tests.supervisor.test_child import FakeProcess
 from tests.supervisor.watched import ENV, new_metrics
 
@@ -127,6 +129,17 @@ def test_the_event_of_a_pause_tells_whether_the_world_went_on(
     played.loop._notice_pause(0.0)
     played.loop._notice_pause(4.0)
     assert told == [alone]
+
+
+def test_ticks_of_the_run_before_are_not_the_world_going_on(played: Played) -> None:
+    """A restored row has the time of another clock where the machine was started anew since."""
+    world, blueprint = played.loop._world, make_blueprint(rate_hz=60.0)
+    world.ledger, world.blueprint = Ledger.private(blueprint, 32), blueprint
+    for tick in range(4):
+        write_row(world.ledger, tick, time_ns=tick * NANO)
+    world.first_tick = 3
+    assert played.loop._ticked(1.5, 2.5) is False
+    assert played.loop._ticked(2.5, 3.5) is True
 
 
 def test_a_run_that_is_given_up_ends_without_telling_its_processes_to_save(played: Played) -> None:
