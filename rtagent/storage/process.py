@@ -78,8 +78,9 @@ def restore_replay(
     """Restore the replay into empty rings, before any other process of the run starts.
 
     Args:
-        pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
-            only if something could not be restored.
+        pipe: for the answer; ("restored", ticks, oldest, newest, seconds, priorities, problem):
+            `priorities`, with prioritized sampling, is `restored`, or `begin anew` if they were
+            not saved, or by another rule; `problem` is why something is left out, if it is.
         keep: most ticks; at most as many as fit are restored.
     """
     start_life("saver")
@@ -94,9 +95,11 @@ def restore_replay(
             folder, manifest, wanted, world.frames, world.ledger, keep=keep,
             rule=priority_rule(world.config.learning), progress=progress,
         )
-        if world.priorities is not None and report.priorities is not None:
-            world.priorities.restore(report.oldest, report.priorities)
         details: Details = {"ticks": report.ticks, "oldest": report.oldest, "newest": report.newest}
+        if world.priorities is not None:
+            details["priorities"] = "begin anew" if report.priorities is None else "restored"
+            if report.priorities is not None:
+                world.priorities.restore(report.oldest, report.priorities)
         return details if report.problem is None else details | {"problem": report.problem}
 
     _answer("restored", work, pipe)

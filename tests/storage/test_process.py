@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from rtagent.clock import VirtualClock
+from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
@@ -60,11 +61,12 @@ def make_world() -> Iterator[Worlds]:
     memories = []
 
     def make(
-        blueprint: Blueprint = PICTURES, ticks: int = 0, first_tick: int = 0
+        blueprint: Blueprint = PICTURES, ticks: int = 0, first_tick: int = 0,
+        config: Config = CONFIG,
     ) -> tuple[World, WorldHandles]:
-        memories.append(WorldMemory(CONFIG, blueprint, first_tick))
+        memories.append(WorldMemory(config, blueprint, first_tick))
         world = World(memories[-1].handles)
-        world.control.write(DesiredState(CONFIG))
+        world.control.write(DesiredState(config))
         rng = np.random.default_rng(3)
         for tick in range(ticks):
             write_row(
@@ -161,10 +163,33 @@ def test_there_and_back(tmp_path: Path, make_world: Worlds, fork_server: launch.
     assert {name: details[name] for name in ("ticks", "oldest", "newest")} == {
         "ticks": 5000, "oldest": 0, "newest": 4999
     }
-    assert "problem" not in details
+    assert not {"problem", "priorities"} & details.keys()
     assert later.ledger.read(0, 5000).tobytes() == world.ledger.read(0, 5000).tobytes()
     assert (later.frames.frames[:5000] == world.frames.frames[:5000]).all()
     assert (later.frames.stamps[:5000] == np.arange(5000)).all()
+
+
+@pytest.mark.process
+def test_priorities_that_begin_anew_are_said_to(
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
+) -> None:
+    """With another exponent nothing said that they were gone."""
+
+    def prioritized(exponent: float) -> Config:
+        values = CONFIG.model_dump()
+        values["learning"] |= {"prioritized": True, "priority_exponent": exponent}
+        return parse_config(values)
+
+    world, handles = make_world(make_blueprint(), ticks=10, config=prioritized(0.6))
+    world.priorities.restore(4, np.array([0.5, 2.0]))
+    answers(*start(fork_server, save_replay, handles, tmp_path))
+    for exponent, said, found in ((0.6, "restored", [0.5, 2.0]), (0.3, "begin anew", [0.0, 0.0])):
+        later, handles = make_world(
+            make_blueprint(), first_tick=10, config=prioritized(exponent)
+        )
+        *_, (_, details) = answers(*start(fork_server, restore_replay, handles, tmp_path))
+        assert (details["ticks"], details["priorities"]) == (10, said)
+        assert later.priorities.values(4, 6).tolist() == found
 
 
 def save_and_wait(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
