@@ -148,8 +148,7 @@ class Trainer:
         """
         try:
             newest, _ = checkpoints.newest_usable(folder, self._signature)
-            saved = None if newest is None else checkpoints.check(newest, self._signature)
-            if saved is None or saved.run.get("learner") != learner:
+            if newest is None or (saved := newest[1]).run.get("learner") != learner:
                 return False
             snapshot = from_checkpoint(saved, self._blueprint.learned_tensors)
         except checkpoints.CheckpointError:

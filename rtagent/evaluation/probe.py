@@ -27,6 +27,8 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError, reason_of
 from rtagent.files.pruning import MIB, next_number, prune, run_folders
 from rtagent.inference.engines import registry
+from rtagent.learning.beginning import build_network
+from rtagent.learning.state import restore_network
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
@@ -142,12 +144,17 @@ def _resumed(
         CheckpointError: there are checkpoints, and none can be used.
     """
     try:
-        return checkpoint.newest_usable(folder, signature(config, blueprint))
+        found, passed = checkpoint.newest_usable(folder, signature(config, blueprint))
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
             f"{error}; use another --state-dir (run.state_dir), or start with --set "
             "run.resume=false"
         ) from None
+    if found is None:
+        return None, passed
+    # The signature has the name of a factory, and not what it builds.
+    restore_network(build_network(config, blueprint), found[1])
+    return found[0], passed
 
 
 def run_probe(

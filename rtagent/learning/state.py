@@ -18,6 +18,10 @@ from rtagent.storage.checkpoint import Checkpoint, CheckpointError
 
 Array = npt.NDArray[np.generic]
 
+_OTHERWISE = (
+    "its network was built otherwise; a run begins without it with --set run.resume=false"
+)
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -154,10 +158,14 @@ def restore_network(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Copy the learned weights of a checkpoint into a network, in its precision and layout.
 
     Raises:
-        CheckpointError: a tensor is missing or has another shape.
+        CheckpointError: a tensor is missing, has another shape, or is not one of this network.
     """
+    state = network.state_dict()
+    for name in checkpoint.tensors:
+        if name.startswith("online.") and name.removeprefix("online.") not in state:
+            raise CheckpointError(f"the checkpoint has a tensor {name} too many: {_OTHERWISE}")
     with torch.no_grad():
-        for name, tensor in network.state_dict().items():
+        for name, tensor in state.items():
             saved = _tensor(checkpoint, f"online.{name}", tuple(tensor.shape))
             tensor.copy_(torch.tensor(saved))
 
@@ -166,7 +174,6 @@ def _tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Array:
     saved = checkpoint.tensors.get(name)
     if saved is None or saved.shape != shape:
         raise CheckpointError(
-            f"the checkpoint has no tensor {name} of the shape {shape}: its network was built "
-            "otherwise; a run begins without it with --set run.resume=false"
+            f"the checkpoint has no tensor {name} of the shape {shape}: {_OTHERWISE}"
         )
     return saved

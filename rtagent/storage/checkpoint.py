@@ -214,11 +214,13 @@ def newest(folder: Path) -> Path | None:
     return found[-1][2] if found else None
 
 
-def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[str]]:
+def newest_usable(
+    folder: Path, wanted: Signature
+) -> tuple[tuple[Path, Checkpoint] | None, list[str]]:
     """The newest checkpoint that is whole; older ones are tried where it is not.
 
     Returns:
-        The checkpoint, None if there is none; and why newer ones were passed over.
+        The file and what it holds, None if there is none; and why newer ones were passed over.
 
     Raises:
         CheckpointError: it belongs to something else, none is whole, or the folder cannot be read.
@@ -226,11 +228,9 @@ def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[st
     passed: list[str] = []
     for _, _, path in reversed(_numbered(folder)):
         try:
-            check(path, wanted)
+            return (path, check(path, wanted)), passed
         except CorruptCheckpoint as error:
             passed.append(str(error))
-        else:
-            return path, passed
     if passed:
         raise CorruptCheckpoint(passed[0])
     return None, passed

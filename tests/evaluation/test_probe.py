@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import torch
 
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import probe, probe_with_weights, prune_runs
+from rtagent.evaluation.probe import _resumed, probe, probe_with_weights, prune_runs
 from tests.cartridges import REWARDS, ROM
 from tests.refused import one_line
+from tests.trained import leave_checkpoint
 
 
 class Boundless(gym.Env[Any, Any]):
@@ -210,6 +211,38 @@ def test_the_value_beside_a_factory_is_not_recurrent() -> None:
 def test_chunks_are_for_acting(settings: list[str], said: str) -> None:
     with one_line(said):
         probed(*CHUNKS, *settings)
+
+
+def plain(observations: Any, actions: gym.spaces.Discrete) -> torch.nn.Module:
+    """A network of one layer."""
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, int(actions.n)))
+
+
+def deeper(observations: Any, actions: gym.spaces.Discrete) -> torch.nn.Module:
+    """The same network with one more layer."""
+    return torch.nn.Sequential(*plain(observations, actions), torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(("before", "after", "settings", "said"), [
+    (deeper, plain, (), r"a tensor online\.2\.\w+ too many"),
+    (plain, deeper, (), r"no tensor online\.2\."),
+    (plain, plain, ("learning.algorithm=ppo", "policy.width=2"), r"no tensor online\.value\."),
+])
+def test_a_checkpoint_whose_network_was_built_otherwise_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, after: Any,
+    settings: Sequence[str], said: str,
+) -> None:
+    """A learner refused it, when the world was ticking, and layers too many were left out without a
+    word: the name of the network is that of the factory alone."""
+    monkeypatch.setattr(f"{__name__}.factory", before, raising=False)
+    made = ["env.id=CartPole-v1", f"policy.factory={__name__}:factory", *settings[:1]]
+    path = leave_checkpoint(tmp_path, *made)
+    config = load_config(None, made, {})
+    assert _resumed(config, probe(config), path.parent) == (path, [])
+    monkeypatch.setattr(f"{__name__}.factory", after)
+    other = load_config(None, [*made, *settings[1:]], {})
+    with one_line(rf"{said}.*built otherwise.*--set run\.resume=false"):
+        _resumed(other, probe(other), path.parent)
 
 
 def test_a_start_removes_the_folders_of_the_oldest_runs_but_never_its_own(tmp_path: Path) -> None:

@@ -356,11 +356,12 @@ def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, value: flo
 
 def test_an_older_checkpoint_takes_the_place_of_a_corrupt_one(tmp_path: Path) -> None:
     paths = [checkpoints.save(tmp_path, make(updates)) for updates in (1, 2, 3)]
-    assert checkpoints.newest_usable(tmp_path, SIGNATURE) == (paths[2], [])
+    (usable, saved), passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
+    assert (usable, saved.counters.updates, passed) == (paths[2], 3, [])
     for path in paths[1:]:
         path.write_bytes(path.read_bytes()[:-5])
-    usable, passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
-    assert usable == paths[0]
+    (usable, saved), passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
+    assert (usable, saved.counters.updates) == (paths[0], 1)
     assert all(path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True))
     paths[0].write_bytes(b"")
     with pytest.raises(CorruptCheckpoint, match=paths[2].name):
