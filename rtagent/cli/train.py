@@ -247,6 +247,7 @@ def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
     return {
         "seconds": stats["clock"]["uptime_s"],
         "ticks": stats["clock"]["ticks"],
+        "replay_ticks": stats["replay"]["size"],
         "updates": updates,
         "updates_in_this_run": updates - outcome.before,
         "samples": stats["learning"]["samples_consumed"],
@@ -302,10 +303,10 @@ def write_results(
 
 
 def updates_line(summary: Mapping[str, Any]) -> str:
-    """How many updates there were, and why there were none if the run was too short."""
+    """How many updates there were, and why there were none if the replay held too few ticks."""
     applied, starts = summary["updates_in_this_run"], summary["learning_starts"]
     counts = f"{applied} in this run, {summary['updates']} in all"
-    if applied or summary["ticks"] >= starts:
+    if applied or summary["replay_ticks"] >= starts:
         return counts
     return f"{counts}; learning.learning_starts = {starts} ticks were not reached"
 

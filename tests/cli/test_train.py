@@ -35,6 +35,7 @@ STATS: dict[str, Any] = {
     "learning": {"updates": 700, "updates_per_s": 50.25, "samples_consumed": 6400,
                  "batch_size": 32, "loss": 0.5},
     "r3": {"time_ratio": None, "data_ratio": None, "horizons": {"met": None, "missed": None}},
+    "replay": {"size": 2500},
     "episodes": {"mean_return_100": 21.5, "count": 2},
 }
 
@@ -155,13 +156,15 @@ def test_it_ends_after_the_seconds_and_says_where_everything_is(
     assert (runtime.run_dir / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("ticks", "applied", "reason"), [
+@pytest.mark.parametrize(("held", "applied", "reason"), [
     (999, 0, "; learning.learning_starts = 1000 ticks were not reached"), (1000, 0, ""),
     (999, 1, ""),
 ])
-def test_a_run_too_short_to_learn_says_so(ticks: int, applied: int, reason: str) -> None:
+def test_a_run_too_short_to_learn_says_so(held: int, applied: int, reason: str) -> None:
+    """The ticks of a restored replay, or of demonstrations, count."""
     summary = {
-        "updates_in_this_run": applied, "updates": 5, "ticks": ticks, "learning_starts": 1000,
+        "updates_in_this_run": applied, "updates": 5, "ticks": 300, "replay_ticks": held,
+        "learning_starts": 1000,
     }
     assert train.updates_line(summary) == f"{applied} in this run, 5 in all{reason}"
 
