@@ -8,11 +8,12 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rtagent.cli import EXIT_USER_ERROR, Parser
+from rtagent.cli import EXIT_BROKEN_PIPE, EXIT_USER_ERROR, Parser, discard_stdout
 from rtagent.cli.options import check_written, why_unwritable
 from rtagent.cli.output import print_json
 from rtagent.cli.stop_signal import stop_signals
@@ -28,9 +29,12 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     """A parser that takes `--json`, described by the first line of a text.
 
     A number has to be above 0, unless the type of its option is `from_zero`. From now on a mistake
-    of the user ends the program in one line, and a signal without any.
+    of the user ends the program in one line, and a signal or a closed pipe without any.
     """
     sys.excepthook = _end
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Else the interpreter would find the pipe closed, after the last line.
+        sys.stdout.reconfigure(line_buffering=True)
     for number in stop_signals():
         signal.signal(number, signal.default_int_handler)
     parser = Parser(
@@ -48,6 +52,9 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
         raise SystemExit(EXIT_USER_ERROR)
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(EXIT_INTERRUPTED)
+    if isinstance(error, BrokenPipeError):
+        discard_stdout()
+        raise SystemExit(EXIT_BROKEN_PIPE)
     sys.__excepthook__(kind, error, trace)
 
 

@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _discard_stdout()
+        discard_stdout()
         return EXIT_BROKEN_PIPE
     except OSError as error:
         # A pipe that does not block has a text of Python's own.
@@ -141,7 +141,7 @@ def main(argv: list[str] | None = None) -> int:
             return _refuse(f"{_text(error.filename)}: {error.strerror}")
         if error.errno != errno.ENOSPC:
             return _refuse_or_raise(error)
-        _discard_stdout()
+        discard_stdout()
         return _refuse(f"cannot write: {error.strerror}")
     except RuntimeError as error:
         if str(error) == NO_THREAD:
@@ -156,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
         return _refuse_or_raise(error)
 
 
-def _discard_stdout() -> None:
+def discard_stdout() -> None:
     """Let the interpreter, which flushes stdout once more when it ends, find a file to write to."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
