@@ -183,8 +183,11 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
         TimeRemainingColumn(table_column=Column(min_width=7)),
         TextColumn("{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True)),
     )
-    start = clock.now()
-    with Progress(*columns, console=stderr(), refresh_per_second=4, expand=True) as progress:
+    start, console = clock.now(), stderr()
+    with Progress(
+        *columns, console=console, refresh_per_second=4, expand=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task("training", total=goal.total, figures="")
         while not stop.received:
             try:

@@ -145,6 +145,7 @@ def test_it_ends_after_the_seconds_and_says_where_everything_is(
 ) -> None:
     done = run("train", "--seconds", "3")
     assert done.code == 0
+    assert not done.err, "the bar is for a terminal"
     assert runtime.left
     assert runtime.clock.now() == pytest.approx(3.0)
     shown = " ".join(done.out.split())
