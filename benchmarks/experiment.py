@@ -247,7 +247,7 @@ def chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str,
         names = dict.fromkeys(name for trial in planned for name in trial["params"])
         if name not in names:
             raise UserError(f"--only {each}: no such trial; the parameters are {', '.join(names)}")
-        there = sorted({str(trial["params"].get(name)) for trial in planned})
+        there = dict.fromkeys(str(trial["params"].get(name)) for trial in planned)
         planned = [trial for trial in planned if str(trial["params"].get(name)) == value]
         if not planned:
             raise UserError(f"--only {each}: no such trial; {name} is one of {', '.join(there)}")

@@ -317,8 +317,8 @@ def test_only_some_trials(options: Options) -> None:
     assert [each["params"] for each in record["trials"]] == [{"x": 2}]
     with pytest.raises(UserError, match="--only y=1: no such trial; the parameters are x"):
         perform(experiment_of(1, 2), Options("d", options.out, only=("y=1",)), InThisProcess())
-    with pytest.raises(UserError, match="--only x=7: no such trial; x is one of 1, 2"):
-        perform(experiment_of(1, 2), Options("d", options.out, only=("x=7",)), InThisProcess())
+    with pytest.raises(UserError, match="--only x=7: no such trial; x is one of 1, 2, 12"):
+        perform(experiment_of(1, 2, 12), Options("d", options.out, only=("x=7",)), InThisProcess())
 
 
 def test_tables_and_pictures_have_the_order_of_the_experiment(options: Options) -> None:
