@@ -314,7 +314,7 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         record: Any = json.loads(path.read_text())
     except ValueError as error:
         raise UserError(f"{path} is not readable ({error}); begin anew with --anew") from None
-    if not isinstance(record, dict) or "trials" not in record:
+    if not isinstance(record, dict) or "experiment" not in record:
         raise UserError(f"{path} is of no experiment; name another --out")
     wanted = {identity(trial) for trial in planned}
     record["trials"] = [

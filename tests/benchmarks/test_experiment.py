@@ -282,7 +282,7 @@ def test_a_damaged_folder_is_refused(options: Options) -> None:
     (options.out / "results.json").write_text("{")
     with pytest.raises(UserError, match="not readable"):
         perform(experiment_of(1), options, InThisProcess())
-    for others in ("[]", '{"accuracy": 1}'):
+    for others in ("[]", '{"accuracy": 1}', '{"trials": 3}'):
         (options.out / "results.json").write_text(others)
         with pytest.raises(UserError, match="is of no experiment; name another --out"):
             perform(experiment_of(1), options, InThisProcess())
