@@ -301,15 +301,15 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
         **conditions, "commands": [options.command], "machine": machine(),
         "began": _now(), "ended": None, "trials": [],
     }
+    # Else a folder that cannot be written to is noticed after the first trial.
+    TemporaryFile(dir=options.out).close()
     if options.anew:
         # Else what is interrupted before its first trial ends would go on with the old ones, and
         # what is interrupted later would leave their tables and picture beside the new trials.
         for name in (KEPT, *TABLES, _picture(options)):
             (options.out / name).unlink(missing_ok=True)
     if not path.exists():
-        with TemporaryFile(dir=options.out):
-            # Else a folder that cannot be written to is noticed after the first trial.
-            return fresh
+        return fresh
     try:
         record: Any = json.loads(path.read_text())
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import multiprocessing
@@ -258,6 +259,23 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(options: Options)
     # Not even root writes there.
     with pytest.raises(OSError, match="/proc"):
         perform(experiment_of(1), replace(options, out=Path("/proc")), InThisProcess())
+
+
+def test_a_folder_that_has_become_read_only_is_refused_before_a_trial_is_lost(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(dir: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    interrupt(experiment_of(1, 2), options, after=1)
+    monkeypatch.setattr(engine, "TemporaryFile", refused)
+    rest = InThisProcess()
+    with pytest.raises(OSError, match="Read-only"):
+        perform(experiment_of(1, 2), replace(options, anew=True), rest)
+    with pytest.raises(OSError, match="Read-only"):
+        perform(experiment_of(1, 2), options, rest)
+    assert not rest.waves
+    assert len(json.loads((options.out / "results.json").read_text())["trials"]) == 1
 
 
 def test_two_do_not_write_into_one_folder(options: Options) -> None:
