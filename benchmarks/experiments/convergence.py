@@ -84,10 +84,12 @@ GAMES = {
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
-    "LunarLanderContinuous, DDPG": Game("pendulum.toml", 25.0, (
+    "LunarLanderContinuous, DDPG": Game("pendulum.toml", 17.0, (
         "env.id=LunarLander-v3", "env.kwargs={continuous = true}", "env.rate_hz=100", *DDPG,
-        "policy.width=4", "policy.epsilon_end=0.1", "learning.learning_rate=5e-4",
-        "learning.n_step=3", "learning.learning_starts=2000", "replay.capacity=200000",
+        # Noise of single ticks was too little for some runs to land: they hovered.
+        "policy.exploration_hold_ticks=10", "policy.epsilon_steps=20000",
+        "policy.epsilon_end=0.1", "policy.width=4", "learning.learning_rate=5e-4",
+        "learning.n_step=5", "learning.learning_starts=2000", "replay.capacity=200000",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 20.0, (
         # With a paddle of one cell, one action at random is enough to miss the ball.
