@@ -84,9 +84,10 @@ GAMES = {
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
-    "LunarLanderContinuous, DDPG": Game("pendulum.toml", 17.0, (
+    "LunarLanderContinuous, DDPG": Game("pendulum.toml", 40.0, (
         "env.id=LunarLander-v3", "env.kwargs={continuous = true}", "env.rate_hz=100", *DDPG,
-        # Noise of single ticks was too little for some runs to land: they hovered.
+        # It hovers before it lands: with noise of single ticks to the end of a run, with noise that
+        # is held for up to 16 minutes.
         "policy.exploration_hold_ticks=10", "policy.epsilon_steps=20000",
         "policy.epsilon_end=0.1", "policy.width=4", "learning.learning_rate=5e-4",
         "learning.n_step=5", "learning.learning_starts=2000", "replay.capacity=200000",
