@@ -343,7 +343,9 @@ def test_trouble_of_the_last_minute_is_news(
 def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
     """A late answer of the run before would put its events there, and hide those of this one."""
     chart = page.locator('[data-series="learning.loss"]')
-    old = event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http")
+    # So late that the charts do not lose it by its age while the test waits.
+    old = event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http",
+                uptime_s=2_000.0)
     running.backend.history[:] = [old]
     expect_attribute(chart, "aria-label", "marked: learning: processes 1 → 3")
     late: list[tuple[Any, Any]] = []
