@@ -20,6 +20,7 @@ from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.memory import ordering
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
@@ -176,10 +177,13 @@ class StatsReader:
         self, status: dict[str, Any], registered: list[Entries], since_s: float
     ) -> acting.Inference:
         desired, blueprint = self._world.control.desired, self._world.blueprint
+        records, running = self._world.metrics.inference, []
         since = round(since_s * NANO)
         workers, taus = [], []
         for role in _roles(status, "inference"):
-            record = self._world.metrics.inference[role["index"]]
+            record = records[role["index"]]
+            if role["state"] == "running":
+                running.append(record)
             samples = registered[role["index"]]
             latencies = samples["latency_ns"][samples["registered_ns"] >= since] / 1e6
             taus.append(latencies)
@@ -205,34 +209,23 @@ class StatsReader:
             mean = min(float(tau.mean()), longest)
             recommended = processes_needed(mean, longest, tick_ms, algorithm)
         return acting.Inference(
-            processes=desired.processes, ready=sum(worker.state == "running" for worker in workers),
-            algorithm=algorithm, estimate_ms=_mean(tau), recommended_processes=recommended,
+            processes=desired.processes, ready=len(running), algorithm=algorithm,
+            estimate_ms=_mean(tau), recommended_processes=recommended,
             injected_latency_ms=desired.inference.injected_latency_ms,
             injected_latency_distribution=desired.inference.injected_latency_distribution,
-            **self._engine_figures([each.id for each in workers if each.state == "running"]),
-            workers=workers, remote=self._remote_figures(workers),
+            **self._engine_figures(running), workers=workers,
+            remote=remote_figures(running, records) if self._world.config.policy.remote else None,
         )
 
-    def _remote_figures(self, workers: list[acting.InferenceWorker]) -> acting.Remote | None:
-        """The figures of the policy server, if there is one."""
-        if self._world.config.policy.remote is None:
-            return None
-        records = self._world.metrics.inference
-        return remote_figures([records[e.id] for e in workers if e.state == "running"], records)
-
-    def _engine_figures(self, running: list[int]) -> dict[str, Any]:
+    def _engine_figures(self, running: list[InferenceRecord]) -> dict[str, Any]:
         """What runs the network, and the conversion of weights for it."""
         converter = self._world.metrics.converter
-        records = [self._world.metrics.inference[index] for index in running]
-        slowest = min(records, key=lambda each: each.engine, default=None)
-        by_engine = slowest is not None and slowest.engine > 0
-        acts = ENGINES[slowest.engine] if slowest is not None else ENGINES[0]
+        slowest = min(running, key=lambda each: each.engine, default=None)
+        engine = slowest.engine if slowest is not None else 0
         return {
-            "engine": acts if self._world.config.policy.learns else None,
-            "engine_precision": (
-                PRECISIONS[slowest.precision] if slowest is not None and by_engine else None
-            ),
-            "engine_agreement": min(each.agreement for each in records) if by_engine else None,
+            "engine": ENGINES[engine] if self._world.config.policy.learns else None,
+            "engine_precision": PRECISIONS[slowest.precision] if slowest and engine else None,
+            "engine_agreement": min(each.agreement for each in running) if engine else None,
             "engine_conversions": converter.conversions, "engine_refused": converter.refused,
             "conversion_ms": converter.conversion_ns / 1e6 if converter.conversion_ns else None,
         }
