@@ -90,9 +90,7 @@ class Offline:
         self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy, head)
         self.replay = Replay(self.frames, self.ledger, config.learning)
         self.rng = np.random.default_rng(config.run.seed)
-        self.observation = np.empty(
-            (shapes.frame_stack, *shapes.frame_shape), shapes.frame_dtype
-        )
+        self.observation = shapes.no_observation()
         self.noop: Any = self.adapter.noop_action
         self.executed = self.noop
         self.pending: deque[tuple[int, Any]] = deque()

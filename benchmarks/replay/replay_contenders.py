@@ -6,6 +6,7 @@ tensors.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -200,7 +201,7 @@ def peer(module: str, package: str) -> Any:
         UserError: the package is not installed.
     """
     try:
-        return __import__(module, fromlist=["*"])
+        return importlib.import_module(module)
     except ImportError:
         raise UserError(f"{package} is not installed: pip install {package}") from None
 
