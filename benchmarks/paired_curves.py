@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning_runs import late_return
+from benchmarks.learning_runs import LAST_EPISODES, late_return
 from benchmarks.results import Results
 from rtagent.telemetry.learning_curve import moving_mean
 
-EPISODES = 20
 COLOURS = ("tab:blue", "tab:red")
 
 
@@ -47,7 +46,7 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
         for trial in results.trials:
             curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", []), np.float64).T
             if len(curve):
-                smooth = moving_mean(curve[1], EPISODES)
+                smooth = moving_mean(curve[1], LAST_EPISODES)
                 axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)
         point = results.point(f"return_{contender}")
         if point is not None:
@@ -57,6 +56,6 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
     if point is not None:
         half = f"{point.half:.1f}" if point.seeds > 1 else "unknown"
         axes.set_title(f"{title}: difference {point.mean:.1f} +- {half} (95 %)")
-    axes.set(xlabel="minutes", ylabel=f"mean return of {EPISODES} episodes")
+    axes.set(xlabel="minutes", ylabel=f"mean return of {LAST_EPISODES} episodes")
     axes.legend()
     axes.grid(alpha=0.3)
