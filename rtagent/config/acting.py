@@ -62,7 +62,8 @@ class PolicyConfig(Section):
     engine: Literal["torch", "openvino", "onnxruntime", "auto"] = "torch"
     """What runs the network to act: torch; OpenVINO (extra `openvino`) or ONNX Runtime (extra
     `onnx`), for which a process of its own converts published weights; auto: the fastest of those
-    installed that agrees. Where no engine supports the network, or agrees, torch runs it."""
+    installed that agrees, if it is faster than torch. Where no engine supports the network, or
+    agrees, torch runs it."""
     engine_agreement: float = Field(0.99, ge=0.0, le=1.0)
     """A converted model acts only if at least this share of its actions on recent frames is what
     torch chooses in float32."""
@@ -72,16 +73,16 @@ class PolicyConfig(Section):
     """Largest share of a core that conversion may take. If weights are published more often than
     that allows, only the newest are converted, and those between are skipped."""
     precision: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
-    """Precision of inference on the CPU; auto: the resnet in bfloat16 where that is measured to be
-    faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs an engine.
+    """Precision of inference; auto: on the CPU the resnet in bfloat16 where that is measured to be
+    faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs OpenVINO.
     float16 is refused: most processors compute it far more slowly."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where inference runs: cpu or cuda:N."""
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
     """Exploration rate at update 0. Discrete actions: how often a random one is taken. Continuous
     ones: at 1 they are uniformly random, below 1 the rate is the standard deviation of the noise on
-    them, in units of half their range. sac, ppo and a2c draw from their policies instead, and at 0
-    take the mean or the likeliest action."""
+    them, in units of half their range. ppo, a2c and, below 1, sac draw from their policies instead,
+    and at 0 take the likeliest action or the mean."""
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
     """Exploration rate at the end; above 0 while sac, ppo or a2c learn, for at 0 they, too, stop
     exploring."""

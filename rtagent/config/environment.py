@@ -45,7 +45,7 @@ class EnvConfig(Section):
     image_size: Annotated[int, Field(ge=16, le=512)] | tuple[
         Annotated[int, Field(ge=16, le=512)], Annotated[int, Field(ge=16, le=512)]
     ] = 84
-    """Size to which pictures are shrunk: one side of a square, or [height, width]."""
+    """Size to which pictures are scaled: one side of a square, or [height, width]."""
     grayscale: bool = True
     """Whether pictures become grey levels; false keeps their colours, in three times the memory."""
     observation_key: str = Field("auto", min_length=1)

@@ -24,8 +24,8 @@ from rtagent.config.section import (
 )
 
 A2C_DEFAULTS = {"rollout": 32, "publish_every": 1}
-"""A rollout gives a2c one update, so it needs many: with 512 decisions in each, and every tenth
-published, it would act for 5,120 decisions by the same weights."""
+"""A rollout gives a2c one update, so it needs many; as the last one of its rollout, each of them is
+published in any case."""
 
 MOST_VALUE = 1e15
 """Largest amount of a value that c51 represents, far from the largest float32."""
@@ -133,7 +133,7 @@ class LearningConfig(Section):
     """Ticks in the replay before the first update."""
     demonstrations: PathName | None = None
     """A file recorded with `rtagent rom record`, or a folder of them, that an empty replay starts
-    with; a saved replay that is restored goes before it."""
+    with; a saved replay is restored in its place."""
     demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Ticks from the frame that a demonstrated action is learned for to its execution; auto: as
     many as inference.injected_latency_ms makes them, 1 without."""
@@ -212,7 +212,7 @@ class ReplayConfig(Section):
     """The shared ring that is observation, replay and screen at once."""
 
     capacity: int = Field(100_000, ge=256, le=50_000_000)
-    """Ticks kept, the newest first."""
+    """How many ticks are kept: the newest ones."""
 
 
 class R3Config(Section):
