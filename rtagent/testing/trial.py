@@ -36,6 +36,7 @@ MAKING_S = 60.0
 """How long the daemon waits for an environment to be made."""
 SILENCE_S = 2.0
 """How long the daemon waits, beside two ticks, if it is neither stepped nor reset."""
+LOOKING = "looking for what is left"
 RESETS = 5
 FEWEST_STEPS = 5
 MOST_STEPS = 5000
@@ -69,7 +70,11 @@ class Trial:
         self._clock = clock
         self._call, self._faults = "", 0
         self._limit_s = MAKING_S
-        self._limits = {"step()": job.step_limit_s, "reset()": job.reset_limit_s}
+        self._limits = {
+            "step()": job.step_limit_s, "reset()": job.reset_limit_s,
+            # No call of the environment: a busy machine may take seconds for it.
+            LOOKING: MAKING_S,
+        }
 
     def run(self) -> Findings:
         """Do the whole trial; errors are findings."""
@@ -204,7 +209,7 @@ class Trial:
         self._next("close()", self.found)
         world.env.close()
         # `leftovers` waits, too, and not at the expense of close().
-        self._next("looking for what is left")
+        self._next(LOOKING)
 
     def _reset(self, world: World, seed: int | None = None) -> NDArray[Any]:
         """Begin an episode; returns its first frame, zeros if that did not fit the spaces."""
