@@ -17,9 +17,9 @@ class EnvConfig(Section):
     """A registered Gymnasium id; `package.module:EnvId-v0`, whose module is imported first; or
     `package.module:name` of a class or function that makes the environment."""
     rate_hz: Annotated[float, Field(ge=1e-6, le=1000.0)] | Literal["auto"] = "auto"
-    """Ticks per second of wall-clock time; auto: the environment's own rate (59.7275 for a Game
-    Boy, 60 divided by the frames of a step for an Atari game, `metadata['render_fps']` of another
-    Gymnasium environment)."""
+    """Ticks per second of wall-clock time; auto: the environment's own rate (its attribute
+    `rate_hz`, for a Game Boy 59.7275; for an Atari game 60 divided by the frames of a step; else
+    its `metadata['render_fps']`)."""
     default_action: (
         Annotated[str, Field(max_length=256)]
         | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
