@@ -93,7 +93,8 @@ def _figure_rows(
     processes = f"auto ({known(inference.processes)})" if automatic else known(inference.processes)
     latency = milliseconds(inference.estimate_ms, 2)
     if injected_ms:
-        latency += f" (injected latency: padded to {injected_ms:g} ms on average)"
+        distribution = inference.injected_latency_distribution
+        latency += f" (injected latency: padded to {injected_ms:g} ms, {distribution})"
     return [
         *((title, f"{each.headline}: {each.detail}") for title, each in verdicts if each.level),
         ("up", f"{known(clock.uptime_s, '{:.0f} s')}, {known(clock.ticks, '{} ticks')}"),

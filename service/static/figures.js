@@ -14,7 +14,7 @@ export function showFigures(stats) {
     element.hidden = !element.dataset.onlyWith.split(" ").some((path) => at(stats, path));
   }
   showSources(stats);
-  showInjected(at(stats, "inference.injected_latency_ms"));
+  showInjected(stats.inference);
   showRegrets(stats);
   put($("#evenness"), stats.verdicts.evenness.headline);
   $("#paused").hidden = at(stats, "learning.paused") !== true;
@@ -29,7 +29,7 @@ function showSources(stats) {
 }
 
 // Every figure that injected latency touches says so.
-function showInjected(latency) {
+function showInjected({ injected_latency_ms: latency, injected_latency_distribution: drawn }) {
   const injected = latency > 0;
   $("#injected").hidden = !injected;
   for (const tag of all(".tag.injected")) {
@@ -37,7 +37,7 @@ function showInjected(latency) {
     if (injected) put(tag, `injected: ${shown(latency, "ms")}`);
   }
   if (injected) {
-    put($("#injected"), `Injected latency: inference is padded to ${shown(latency, "ms")} on average, `
+    put($("#injected"), `Injected latency: inference is padded to ${shown(latency, "ms")} (${drawn}), `
       + "so timing figures show that latency and not this machine's own.");
   }
 }

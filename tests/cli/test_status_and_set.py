@@ -80,6 +80,8 @@ def test_status_shows_what_is_little_and_what_there_may_be(
 def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: FakeBackend) -> None:
     backend.report["roles"][1] |= {"busy": "resetting"}
     backend.live["inference"].update(injected_latency_ms=82.0, processes="auto")
+    # Their mean is more than that.
+    backend.figures["inference"]["injected_latency_distribution"] = "outliers"
     backend.figures["learning"] |= {"staleness": {"mean": 1.25, "max": 2}, "paused": True}
     backend.figures["r3"] |= {
         "mode": "step", "deadline_s": 86400.25, "elapsed_s": 12.34, "data_budget": 10_000,
@@ -89,7 +91,7 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
     }
     shown = words(run)
     for part in (
-        "inference 0 1000 resetting", "injected latency: padded to 82 ms",
+        "inference 0 1000 resetting", "injected latency: padded to 82 ms, outliers)",
         "2 of auto (2) processes run", "staleness 1.25 updates, batch size 32 (paused)",
         "horizon step: 12.3 s of 86400.25 s used, 4000 samples of 10000",
         "deadlines 3 met, 1 missed; of episodes: 9 met, unknown",
