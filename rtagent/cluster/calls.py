@@ -21,14 +21,19 @@ class Remote(Protocol):
         """Begin a call; a ticket, under which `finished` returns the result."""
 
     def finished(self) -> list[tuple[Hashable, Any]]:
-        """The calls that have ended since the last time: ticket, and result or exception.
+        """The calls that `wait` has found ended since the last time: ticket, and result or
+        exception.
 
         The exception is a `UserError` if the learner refuses the call, `EndedError`, or any other
         if the call or its answer was lost.
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a call has ended, `timeout_s` at most."""
+        """Wait until a call has ended, `timeout_s` at most, and note all that have ended.
+
+        No other function notes that: a call that ended after the caller has taken the time would
+        have taken less than no time.
+        """
 
 
 class Weights(NamedTuple):

@@ -196,6 +196,8 @@ class Exchange:
     def wait(self, longest_s: float, now: float) -> None:
         """Wait until a call has ended, or something arrives over the emulated link.
 
+        Called before each `advance`, which takes the results of the calls that have ended by then.
+
         Args:
             longest_s: longest wait.
             now: seconds.

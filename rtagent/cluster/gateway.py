@@ -171,10 +171,10 @@ class Gateway:
         """
         clock = self._context.clock
         while goes_on(self._context):
-            if not self._step():
-                learning = self._context.desired.learning
-                paced = learning.updates_per_tick and not learning.paused
-                self._exchange.wait(PACED_S if paced else IDLE_S, clock.now())
+            learning = self._context.desired.learning
+            paced = learning.updates_per_tick and not learning.paused
+            idle_s = PACED_S if paced else IDLE_S
+            self._exchange.wait(0.0 if self._step() else idle_s, clock.now())
         exchange, end = self._exchange, clock.now() + LAST_STATE_S
         exchange.wants_snapshot = exchange.learns
         while exchange.wants_snapshot and clock.now() < end:

@@ -156,6 +156,7 @@ class LearnerHandle(Remote):
         self._ray = imported_ray()
         self._actor = actor
         self._open: list[Any] = []
+        self._done: list[Any] = []
         self._failed: list[tuple[Hashable, Any]] = []
         self.watch = Watch()
         self._patience_s = FIRST_STATUS_S
@@ -175,17 +176,17 @@ class LearnerHandle(Remote):
     def finished(self) -> list[tuple[Hashable, Any]]:
         """The calls that have ended, see `Remote`."""
         failed, self._failed = self._failed, []
-        if not self._open:
-            return failed
-        done, self._open = self._ray.wait(self._open, num_returns=len(self._open), timeout=0.0)
+        done, self._done = self._done, []
         return failed + [(reference, self._result(reference)) for reference in done]
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end of a call, see `Remote`."""
-        if self._open:
-            self._ray.wait(self._open, num_returns=1, timeout=timeout_s)
-        else:
+        if not self._open:
             time.sleep(timeout_s)
+            return
+        self._ray.wait(self._open, num_returns=1, timeout=timeout_s)
+        done, self._open = self._ray.wait(self._open, num_returns=len(self._open), timeout=0.0)
+        self._done += done
 
     def status(self) -> dict[str, Any]:
         """The learner's status, see `ClusterLearner.status`.

@@ -162,6 +162,7 @@ def test_a_learner_that_could_not_begin_or_was_ended_is_lost_at_once(
         learner.status()
     assert (type(caught.value), str(caught.value)) == (kind, why)
     learner.begin("join")
+    learner.wait(0.0)
     ((_, found),) = learner.finished()
     assert isinstance(found, EndedError)
     assert str(found) == why

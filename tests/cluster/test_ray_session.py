@@ -147,3 +147,18 @@ def test_a_learner_that_somebody_starts_meanwhile_is_found(monkeypatch: pytest.M
     monkeypatch.setattr(ray_session.Watch, "check", lambda _: None)
     ray_session.find_learner("rtagent", None)
     ray.remote.assert_called_once()
+
+
+def test_a_call_that_ends_after_the_time_was_taken_is_taken_in_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # On a busy machine `cluster.round_trip_ms` was 0.001: less than no time had been measured.
+    ray = Mock(wait=lambda calls, **_: (calls, []))
+    monkeypatch.setattr(ray_session, "imported_ray", lambda: ray)
+    monkeypatch.setattr(ray_session, "Watch", Mock())
+    learner = ray_session.LearnerHandle(Mock())
+    ticket = learner.begin("status")
+    assert learner.finished() == []
+    learner.wait(0.0)
+    assert [each for each, _ in learner.finished()] == [ticket]
+    assert learner.finished() == []
