@@ -336,6 +336,9 @@ class Exchange:
         elif call.method == "status":
             self._others_at = now + OTHERS_EVERY_S
             self.others = [each for each in result["nodes"] if each["id"] != self.node_name]
+            if len(self.others) == len(result["nodes"]):
+                # A node that is paused sends no share that could be refused.
+                self._join_anew("the learner does not know this node any more", now)
         if self._welcome is not None and not self.connected:
             self.connected, self.since, self.reason = True, now, None
             self._pause_s = FIRST_PAUSE_S

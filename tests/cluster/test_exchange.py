@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.calls import EndedError
-from rtagent.cluster.exchange import LONGEST_PAUSE_S, SMALL_BYTES
+from rtagent.cluster.exchange import LONGEST_PAUSE_S, OTHERS_EVERY_S, SMALL_BYTES
 from rtagent.cluster.in_flight import LEAST
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import MessageError, pack
@@ -169,6 +169,18 @@ def test_it_waits_until_the_next_arrival_at_most() -> None:
     scene.clock.advance(0.04)
     exchange.wait(0.2, scene.clock.now())
     assert remote.waits == pytest.approx([0.03, 0.05, 0.01, 0.0])
+
+
+def test_a_paused_node_joins_a_learner_that_was_started_again() -> None:
+    # It sent no share that could be refused, and so got no weights that others had learned.
+    scene = Scene(Edge()).run(1.0)
+    scene.paused = {0}
+    scene.run(1.0)
+    assert not scene.edges[0].node.under_way
+    scene.restart()
+    scene.run(OTHERS_EVERY_S + 1.0)
+    assert [each["id"] for each in scene.learner.status()["nodes"]] == ["edge"]
+    assert scene.exchanges[0].connected
 
 
 def test_a_call_that_is_given_up_does_not_cancel_the_answer() -> None:
