@@ -35,7 +35,7 @@ from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.policy.device import usable_device
 from rtagent.policy.heads import OutputHead
 from rtagent.policy.inputs import input_space, zeros
-from rtagent.policy.networks import chunk_length, describe, head_of, tensor_specs
+from rtagent.policy.networks import check_rebuilt, chunk_length, describe, head_of, tensor_specs
 from rtagent.policy.precision import acting_precision
 from rtagent.policy.pretrained import PretrainedPolicy
 from rtagent.policy.recurrent import state_size_of
@@ -128,6 +128,8 @@ def _with_network(config: Config, world: Blueprint, head: OutputHead) -> Bluepri
     precision = acting_precision(policy, actor, blank)
     if precision == "bfloat16" and policy.factory is not None:
         _check_in_bfloat16(policy, actor, inputs, actions, head)
+    if policy.factory is not None and acting:
+        check_rebuilt(actor, policy, inputs, actions, head)
     return replace(
         world, network=describe(policy, inputs, head), tensors=tensors[:acting],
         critics=tensors[acting:], precision=precision, chunk=chunk,

@@ -93,9 +93,7 @@ def check_output(
     try:
         with torch.no_grad():
             inputs = [torch.from_numpy(each) for each in zeros]
-            size = int(getattr(module, "state_size", 0))
-            if size:
-                inputs.insert(1, torch.zeros(len(zeros[0]), size))
+            size = _begin(module, inputs)
             answer = module.eval()(*inputs)
             if len(inputs) > 1 and encodes(module):
                 answer = module.decide(module.encode(inputs[0]), *inputs[1:])
@@ -125,6 +123,50 @@ def check_output(
             f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
     return None
+
+
+def check_alike(
+    first: nn.Module, second: nn.Module, path: str, zeros: tuple[npt.NDArray[Any], ...]
+) -> None:
+    """Check that two modules from the factory with the same floating point state answer alike.
+
+    Each process builds the network anew, and takes over this state alone.
+
+    Args:
+        first, second: the modules, in evaluation mode.
+        path, zeros: as in `check_output`; the zeros are overwritten.
+
+    Raises:
+        UserError: they do not.
+    """
+    answer, other, again = (_seeded(each, zeros) for each in (first, second, first))
+    # One that draws numbers elsewhere than from torch answers anew each time.
+    alike, repeated = (answer.allclose(each, equal_nan=True) for each in (other, again))
+    if repeated and not alike:
+        raise UserError(
+            f"policy.factory = {path!r}: with the same weights, two modules that it built answer "
+            "differently, and each process builds its own; keep random numbers by register_buffer "
+            "as persistent floats, or draw them with a seed of your own"
+        )
+
+
+def _seeded(module: nn.Module, zeros: tuple[npt.NDArray[Any], ...]) -> Tensor:
+    """The answer to a batch of random bits, with the same random numbers each time."""
+    with torch.random.fork_rng([]), torch.no_grad():
+        torch.manual_seed(0)
+        # Zeros would hide what they are multiplied by, and any equal numbers their order.
+        inputs = [torch.from_numpy(each).random_(0, 2) for each in zeros]
+        recurrent = _begin(module, inputs)
+        answer = module(*inputs)
+    return (answer[0] if recurrent else answer).float()  # type: ignore[no-any-return]
+
+
+def _begin(module: Any, inputs: list[Tensor]) -> int:
+    """Give a recurrent module states to begin with; returns their size."""
+    size = int(getattr(module, "state_size", 0))
+    if size:
+        inputs.insert(1, torch.zeros(len(inputs[0]), size))
+    return size
 
 
 def _without_states(answer: Any, path: str, wanted: tuple[int, int]) -> Any:

@@ -20,7 +20,7 @@ from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.policy.architectures import HIDDEN, Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
-from rtagent.policy.factory import check_output, from_factory
+from rtagent.policy.factory import check_alike, check_output, from_factory
 from rtagent.policy.heads import (
     FEATURES,
     PLAIN,
@@ -255,6 +255,20 @@ def chunk_length(
         return None
     shape = head.output_shape(outputs_of(action_space))
     return check_output(module, str(policy.factory), zeros(observation_space, 2), shape)
+
+
+def check_rebuilt(
+    module: nn.Module, policy: PolicyConfig, observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any], head: OutputHead,
+) -> None:
+    """Check that another process could build a user's network, and take over its weights.
+
+    Raises:
+        UserError: with the same weights, its network would answer otherwise.
+    """
+    other = build(policy, observation_space, action_space, head).eval()
+    load_flat(other, flattened(module))
+    check_alike(module.eval(), other, str(policy.factory), zeros(observation_space, 2))
 
 
 def outputs_of(action_space: spaces.Space[Any]) -> int:

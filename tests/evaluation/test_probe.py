@@ -174,6 +174,75 @@ def test_a_network_without_weights_is_refused_in_one_line() -> None:
     assert probed(*settings).tensors == ()
 
 
+class Projected(torch.nn.Module):
+    """Random features of the observation, which never change."""
+
+    def __init__(self, actions: int, directions: torch.Tensor, *, persistent: bool) -> None:
+        super().__init__()
+        self.register_buffer("directions", directions, persistent=persistent)
+        self.last = torch.nn.Linear(directions.shape[-1], actions)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        seen, directions = observations.flatten(1), self.get_buffer("directions")
+        chosen = directions.dtype == torch.int64
+        return self.last(seen[:, directions] if chosen else (seen @ directions).sin())  # type: ignore[no-any-return]
+
+
+class Remembering(Projected):
+    state_size = 3
+
+    def forward(  # type: ignore[override]
+        self, observations: torch.Tensor, states: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(observations), states
+
+
+class Noisy(Projected):
+    """Draws anew at each call."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        drawn = np.random.default_rng().normal()
+        return super().forward(observations) + drawn + torch.randn(())
+
+
+def forgotten(observations: Any, actions: Any) -> torch.nn.Module:
+    return Projected(2, torch.randn(4, 8), persistent=False)
+
+
+def permuted(observations: Any, actions: Any) -> torch.nn.Module:
+    return Projected(2, torch.randperm(4), persistent=True)
+
+
+def recurrent(observations: Any, actions: Any) -> torch.nn.Module:
+    return Remembering(2, torch.randn(4, 8), persistent=False)
+
+
+def kept(observations: Any, actions: Any) -> torch.nn.Module:
+    return Remembering(2, torch.randn(4, 8), persistent=True)
+
+
+def seeded(observations: Any, actions: Any) -> torch.nn.Module:
+    drawn = torch.randn(4, 8, generator=torch.Generator().manual_seed(3))
+    return Projected(2, drawn, persistent=False)
+
+
+def noisy(observations: Any, actions: Any) -> torch.nn.Module:
+    return Noisy(2, torch.randn(4, 8), persistent=True)
+
+
+@pytest.mark.parametrize("factory", [forgotten, permuted, recurrent])
+def test_a_network_whose_random_numbers_other_processes_would_not_have_is_refused(
+    factory: Any
+) -> None:
+    with one_line(f"{factory.__name__}.*answer differently.*register_buffer"):
+        probed("env.id=CartPole-v1", f"policy.factory={__name__}:{factory.__name__}")
+
+
+@pytest.mark.parametrize("factory", [kept, seeded, noisy])
+def test_random_numbers_that_each_process_has_are_taken(factory: Any) -> None:
+    assert probed("env.id=CartPole-v1", f"policy.factory={__name__}:{factory.__name__}").tensors
+
+
 def raises(observations: Any, actions: Any) -> torch.nn.Module:
     raise RuntimeError("no such layers here")
 
