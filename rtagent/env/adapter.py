@@ -7,6 +7,7 @@ how fast it ticks and which action does nothing; after that each tick is one `st
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -196,8 +197,8 @@ class Adapter:
     def perturb(self, rng: np.random.Generator) -> bool:
         """Change the random numbers of the coming ticks.
 
-        An environment may have `perturb(rng)`. Where `save` copies the environment, Gymnasium's
-        generator in it is replaced.
+        An environment may have `perturb(rng)`. Where `save` copies the environment, all of Python's
+        and NumPy's generators in it get new seeds.
 
         Returns:
             False if the environment can do neither.
@@ -208,7 +209,13 @@ class Adapter:
         elif _saves_itself(own):
             return False
         else:
-            own.np_random = np.random.default_rng(rng.integers(1 << 62))
+            copies: dict[int, Any] = {}
+            self._env = copy.deepcopy(self._env, copies)
+            for each in copies.values():
+                if isinstance(each, np.random.BitGenerator):
+                    each.state = type(each)(int(rng.integers(1 << 62))).state
+                elif isinstance(each, random.Random):
+                    each.seed(int(rng.integers(1 << 62)))
         return True
 
     def picture(self) -> NDArray[np.uint8] | None:

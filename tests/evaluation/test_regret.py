@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from itertools import count
 from types import MappingProxyType
@@ -50,12 +51,26 @@ class TwoStates(gym.Env[Any, Any]):
         assert self.steps < self.length, "the episode is over"
         reward = float(int(action) == self.state)
         self.steps += 1
-        if self.np_random.random() >= self.stays:
+        if self._draw() >= self.stays:
             self.state = 1 - self.state
         return self._see(), reward, self.steps == self.length, False, {}
 
+    def _draw(self) -> float:
+        return self.np_random.random()
+
     def _see(self) -> Any:
         return np.array([self.state], np.float32)
+
+
+class OwnChance(TwoStates):
+    """Draws from a generator of its own."""
+
+    def __init__(self, stays: float, generator: Any) -> None:
+        super().__init__(stays)
+        self.generators = [generator]
+
+    def _draw(self) -> float:
+        return float(self.generators[0].random())
 
 
 class Locked(TwoStates):
@@ -204,6 +219,16 @@ def test_predictability_is_the_share_of_the_usual_next_frame(
     assert (found.states, found.clones) == (40, 100)
     assert found.mean == pytest.approx(expected, abs=0.03)
     assert expected - 0.15 <= found.minimum <= found.mean
+
+
+@pytest.mark.parametrize(
+    "kind", [np.random.default_rng, np.random.RandomState, random.Random]
+)
+def test_predictability_is_that_of_generators_that_are_not_gymnasiums(kind: Any) -> None:
+    # All clones drew the same, so p was 1, and the bound of the delay regret 0.
+    world = PausedWorld(adapter_of(OwnChance(0.8, kind(3))), right_action, 0)
+    found = regret.predictability(world, 3.0, 20, 100, np.random.default_rng(1))
+    assert found.mean == pytest.approx(0.8, abs=0.03)
 
 
 def test_a_frame_that_comes_after_the_end_of_the_episode_is_not_waited_for() -> None:
