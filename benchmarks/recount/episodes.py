@@ -6,7 +6,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import numpy as np
 
@@ -71,9 +70,11 @@ def trend(returns: Sequence[float]) -> Found:
         variance = half * half / 12 * (both + 1 - ties / (both * (both - 1)))
         change = statistics.fmean(newer) - statistics.fmean(older)
         beyond = max(0.0, abs(wins - half * half / 2) - 0.5)
-        p = 2 * (1 - NormalDist().cdf(beyond / math.sqrt(variance))) if variance > 0 else 1.0
+        # Not 1 less a distribution function, which of a small p leaves nothing.
+        p = math.erfc(beyond / math.sqrt(2 * variance)) if variance > 0 else 1.0
         found = {"episodes": both, "change": change, "p_value": p, "direction": "steady"}
-        if p <= MOST_CHANCE and change:
+        # Means and ranks may say the opposite, where one return is far off.
+        if p <= MOST_CHANCE and change * (wins - half * half / 2) > 0:
             found["direction"] = "rising" if change > 0 else "falling"
     return {f"episodes.trend.{name}": value for name, value in found.items()}
 

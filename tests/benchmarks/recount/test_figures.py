@@ -119,6 +119,9 @@ def test_the_trend_of_returns() -> None:
     assert risen["episodes.trend.change"] == 20.0
     mixed = trend([1.0, 2.0] * 10)
     assert (mixed["episodes.trend.p_value"], mixed["episodes.trend.direction"]) == (1.0, "steady")
+    one_far_off = trend([10.0] * 50 + [5.0] * 49 + [1000.0])
+    assert one_far_off["episodes.trend.p_value"] == pytest.approx(2.07e-21, rel=1e-3)
+    assert one_far_off["episodes.trend.direction"] == "steady"
 
 
 def test_a_view_ends_where_it_is_told_to() -> None:
