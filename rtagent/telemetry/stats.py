@@ -98,7 +98,7 @@ class StatsReader:
             inference=self._inference_figures(status, registered.recent, since),
             learning=learning_figures(self._world, _roles(status, "learner"), now),
             replay=replay_figures(self._world), r3=r3_figures(self._world),
-            regret=self._regret_figures(), episodes=self._episode_figures(),
+            regret=self._regret_figures(actions), episodes=self._episode_figures(),
             cluster=None if link is None else cluster_figures(link.read(), now),
         )
 
@@ -230,7 +230,7 @@ class StatsReader:
             "conversion_ms": converter.conversion_ns / 1e6 if converter.conversion_ns else None,
         }
 
-    def _regret_figures(self) -> acting.Regrets:
+    def _regret_figures(self, actions: acting.Actions) -> acting.Regrets:
         """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
 
         Inaction: in the theorem's worst case every default tick loses the whole range of rewards
@@ -243,8 +243,8 @@ class StatsReader:
         if declared is not None and declared[0] <= low <= high <= declared[1]:
             (low, high), kind = declared, "bound"
         inaction = UNKNOWN_REGRET
-        if record.ticks and high > low:
-            inaction = replace(inaction, value=record.default * (high - low), kind=kind)
+        if actions.inaction_fraction is not None and high > low:
+            inaction = replace(inaction, value=actions.default * (high - low), kind=kind)
         return acting.Regrets(inaction, delay=UNKNOWN_REGRET, learning=UNKNOWN_REGRET)
 
     def _episode_figures(self) -> learning.Episodes:

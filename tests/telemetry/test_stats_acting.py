@@ -111,6 +111,7 @@ def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.tick(0)
+    run.metrics.environment.reward_high = 1.0
     spread = stats._spread
 
     def meanwhile(*given: Any) -> list[float | None]:
@@ -121,6 +122,7 @@ def test_a_tick_that_is_executed_meanwhile_counts_everywhere_or_nowhere(
     found = run.figures()
     counted = [found.actions[source] for source in ("agent", "reused", "default")]
     assert found.clock["ticks"] == sum(counted)
+    assert found.regret["inaction"]["value"] == found.actions["default"]
 
 
 def test_window_is_sixty_seconds(run: Run) -> None:
