@@ -198,7 +198,8 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
             applied = _applied(runtime)
             # What is applied between the two looks makes the difference smaller.
             before = max(before, stats["learning"]["updates"] - applied)
-            history.add(seconds, stats)
+            # As the episodes are told: it may be long from the first tick until all processes act.
+            history.add(stats["clock"]["uptime_s"], stats)
             done = goal.done(seconds, applied)
             progress.update(task, completed=done, figures=live_figures(stats))
             if failure is not None or done >= goal.total:

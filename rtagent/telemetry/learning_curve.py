@@ -61,7 +61,7 @@ class History:
         self._rows: list[tuple[float, ...]] = []
 
     def add(self, seconds: float, figures: Mapping[str, Any]) -> None:
-        """Store figures, as of `GET /v1/stats`, seconds after the start, if the next are due."""
+        """Store the figures of `GET /v1/stats`, seconds after the first tick, if they are due."""
         if seconds < self._due:
             return
         self._rows.append((seconds, *(_at(figures, path) for path in FIGURES.values())))

@@ -19,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.daemon import options
 from rtagent.cli import train
+from rtagent.cli.stop_signal import StopSignal
 from rtagent.cli.train import Goal, live_figures
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
@@ -86,9 +87,10 @@ class FakeRuntime:
 
     def stats(self) -> dict[str, Any]:
         self.looks += 1
-        learning = STATS["learning"] | {"updates": 670 + round(self.clock.now() * 10)}
+        now = self.clock.now()
+        learning = STATS["learning"] | {"updates": 670 + round(now * 10)}
         self.at.get(self.looks, lambda: None)()
-        return STATS | {"learning": learning}
+        return STATS | {"learning": learning, "clock": STATS["clock"] | {"uptime_s": 12.5 + now}}
 
     def status(self) -> dict[str, Any]:
         return {"roles": self.roles}
@@ -194,6 +196,12 @@ def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
     assert done["episodes"] == 2
     assert done["mean_return_last_20"] == 2.5
     assert done["run_id"] == "r1"
+
+
+def test_the_curves_begin_where_the_episodes_do(runtime: FakeRuntime) -> None:
+    """At the first tick of the run: it may be long until all processes act."""
+    outcome = train.follow(runtime, Goal(seconds=1.0), runtime.clock, StopSignal())
+    assert outcome.history.series("loss")[0].tolist() == [12.5, 13.5]
 
 
 @pytest.mark.usefixtures("runtime")
