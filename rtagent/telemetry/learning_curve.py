@@ -154,9 +154,11 @@ def _draw_loss(axis: Any, history: History) -> None:
 def _draw_series(axis: Any, history: History, name: str, label: str) -> None:
     from matplotlib.ticker import PercentFormatter
 
-    axis.plot(*history.series(name), linewidth=1.0)
+    seconds, values = history.series(name)
+    axis.plot(seconds, values, linewidth=1.0)
     axis.set_ylabel(label)
-    axis.set_ylim(bottom=0.0)
+    # The margin of Matplotlib's own limits is a share of how much the values differ.
+    axis.set_ylim(0.0, 1.05 * values.max(initial=0.0) or None)
     if name == "inaction":
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
 

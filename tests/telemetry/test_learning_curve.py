@@ -152,3 +152,14 @@ def test_the_labels_of_inaction_tell_its_levels_apart(share: float) -> None:
     labels = [each.get_text() for each in axis.get_yticklabels()]
     assert len(set(labels)) == len(labels) > 2
     assert all(each.endswith("%") for each in labels)
+
+
+@pytest.mark.parametrize("shares", [[0.999, 1.0], [1.0, 1.0], [0.0, 0.0]])
+def test_a_curve_that_hardly_changes_lies_within_its_panel(shares: list[float]) -> None:
+    """At the edge it would be hidden by the frame."""
+    history = history_of({"actions": {"inaction_fraction_60s": share}} for share in shares)
+    axis = Figure().subplots()
+    _draw_series(axis, history=history, name="inaction", label="inaction")
+    low, high = axis.get_ylim()
+    assert low == 0.0
+    assert high > 1.04 * max(shares)
