@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -341,12 +342,17 @@ def test_a_goal_is_never_overdone() -> None:
     assert Goal(updates=10).done(5.0, 14) == 10.0
 
 
-def _rtagent(*arguments: str) -> subprocess.Popen[str]:
-    """Run the command in a process of its own, as a shell starts it."""
-    return subprocess.Popen(
+@contextmanager
+def _rtagent(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command in a process of its own, as a shell starts it; it ends with the block."""
+    with subprocess.Popen(
         [sys.executable, "-m", "rtagent", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 def _cartpole(folder: Path) -> list[str]:
@@ -360,10 +366,10 @@ def _cartpole(folder: Path) -> list[str]:
 @pytest.mark.process
 def test_a_real_training(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    trained = _rtagent(
+    with _rtagent(
         "train", "--updates", "60", *_cartpole(tmp_path / "state"), "--out", str(out), "--json"
-    )
-    text, errors = trained.communicate(timeout=300)
+    ) as trained:
+        text, errors = trained.communicate(timeout=300)
     assert trained.returncode == 0, errors
     done = json.loads(text)
     assert done["updates_in_this_run"] >= 60
@@ -385,8 +391,8 @@ def test_a_real_training(tmp_path: Path) -> None:
 def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
     state = tmp_path / "state"
     often = ("--set", "run.checkpoint_every_s=1")
-    trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), *often, "--json")
-    try:
+    settings = *_cartpole(state), *often
+    with _rtagent("train", "--seconds", "1000", *settings, "--json") as trained:
         eventually(lambda: list(state.glob("runs/*/episodes.csv")), "an episode has ended")
         eventually(lambda: list(state.glob("checkpoints/*.safetensors")), "it has a checkpoint")
         # As a terminal does it: to the whole group, and by an impatient hand.
@@ -394,8 +400,6 @@ def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
             os.killpg(trained.pid, signal.SIGINT)
             time.sleep(0.1)
         text, errors = trained.communicate(timeout=300)
-    finally:
-        trained.kill()
     assert trained.returncode == 0, errors
     done = json.loads(text)
     assert Path(done["picture"]).exists()
