@@ -102,12 +102,10 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
     with run(*settings, "inference.processes=1") as runtime:
         switch.touch()
-        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, "restarted")
-        error = role(runtime, "inference 0")["last_error"]
-        assert "Traceback" in error
-        assert "the policy was told to fail" in error
         eventually(lambda: role(runtime, "inference 0")["state"] == "failed", "failed")
-        assert role(runtime, "inference 0")["restarts"] >= MOST_RESTARTS
+        found = role(runtime, "inference 0")
+        assert found["restarts"] >= MOST_RESTARTS
+        assert "the policy was told to fail" in found["last_error"]
         start = ticks(runtime)
         eventually(lambda: ticks(runtime) > start + 20, "the world goes on")
         rows = runtime.world.ledger.read(start + 5, ticks(runtime))
