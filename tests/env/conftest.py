@@ -38,7 +38,7 @@ def rom():
     return read_manifest(BUNDLED / "starfall")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def starfall():
     env = Starfall(render_mode="rgb_array")
     yield env

@@ -15,7 +15,7 @@ RIVAL = 2
 """An encounter whose opponent cannot be caught."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def duel():
     with closing(Duel(render_mode="rgb_array")) as env:
         yield env
@@ -260,29 +260,23 @@ def test_going_on_after_an_episode_is_instant(duel):
     assert min(spans) < 2e-3
 
 
-class TestBoot:
-    """These open machines of their own."""
+def test_whoever_dawdles_is_cut_short_and_meets_the_same_again():
+    with closing(Duel(encounter=5, max_ticks=200)) as env:
+        env.reset(seed=0)
+        view = view_of(env)
+        begun = view.opponent
+        for tick in range(200):
+            _, reward, decided, truncated, _ = env.step(players.masher(view, tick))
+            assert (reward, decided, truncated) == (0.0, False, tick == 199)
+        assert view.opponent != begun
+        _, info = env.reset()
+        assert (info["encounter"], view.opponent) == (5, begun)
+        assert not env.step(NOOP)[3]
 
-    @pytest.fixture(autouse=True)
-    def _only_one(self, duel):
-        duel.close()
 
-    def test_whoever_dawdles_is_cut_short_and_meets_the_same_again(self):
-        with closing(Duel(encounter=5, max_ticks=200)) as env:
-            env.reset(seed=0)
-            view = view_of(env)
-            begun = view.opponent
-            for tick in range(200):
-                _, reward, decided, truncated, _ = env.step(players.masher(view, tick))
-                assert (reward, decided, truncated) == (0.0, False, tick == 199)
-            assert view.opponent != begun
-            _, info = env.reset()
-            assert (info["encounter"], view.opponent) == (5, begun)
-            assert not env.step(NOOP)[3]
-
-    def test_opponents_can_come_at_random(self):
-        with closing(Duel(opponents="random")) as env:
-            met = [env.reset(seed=0)[1]["encounter"]]
-            met += [env.reset()[1]["encounter"] for _ in range(15)]
-            assert len(set(met)) > 8
-            assert env.reset(seed=0)[1]["encounter"] == met[0]
+def test_opponents_can_come_at_random():
+    with closing(Duel(opponents="random")) as env:
+        met = [env.reset(seed=0)[1]["encounter"]]
+        met += [env.reset()[1]["encounter"] for _ in range(15)]
+        assert len(set(met)) > 8
+        assert env.reset(seed=0)[1]["encounter"] == met[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def rewards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def game(rewards: Path):
+@pytest.fixture
+def game(rewards: Path) -> Iterator[Game]:
     env = Game(ROM, rewards, actions=ACTIONS, max_ticks=2000, render_mode="rgb_array")
     yield env
     env.close()
@@ -113,8 +114,7 @@ def test_a_start_can_be_saved_and_used(game: Game, rewards: Path, tmp_path: Path
         Game(ROM, rewards, start=tmp_path / "none.state")
 
 
-def test_keys_can_lead_to_the_start(game: Game, rewards: Path, tmp_path: Path) -> None:
-    game.close()
+def test_keys_can_lead_to_the_start(rewards: Path, tmp_path: Path) -> None:
     keys = tmp_path / "play.keys"
     keys.write_text("2 START\n10")
     playing = Game(ROM, rewards, start=keys)
@@ -124,10 +124,7 @@ def test_keys_can_lead_to_the_start(game: Game, rewards: Path, tmp_path: Path) -
     playing.close()
 
 
-def test_a_folder_of_starts_is_drawn_from_by_the_seed(
-    game: Game, rewards: Path, tmp_path: Path
-) -> None:
-    game.close()
+def test_a_folder_of_starts_is_drawn_from_by_the_seed(rewards: Path, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     starts.mkdir()
     with pytest.raises(UserError, match="0 starts in"):
@@ -167,8 +164,7 @@ def test_no_action_is_called_a_noop_where_each_holds_a_button(game: Game, reward
         assert declared(pressing, "noop_action") is None
 
 
-def test_it_is_an_environment_by_its_id(game: Game, rewards: Path) -> None:
-    game.close()
+def test_it_is_an_environment_by_its_id(rewards: Path) -> None:
     config = EnvConfig(id="gameboy", kwargs={"rom": str(ROM), "rewards": str(rewards)})
     with closing(open_environment(config)) as adapter:
         assert adapter.action_meanings == ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
@@ -211,9 +207,8 @@ def test_a_wrong_argument_is_one_line(rewards: Path, kwargs: dict, reason: str) 
     ],
 )
 def test_a_reward_file_that_does_not_fit_is_one_line(
-    game: Game, tmp_path: Path, old: str, new: str, reason: str
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
-    game.close()
     path = tmp_path / "rewards.toml"
     path.write_text(REWARDS.replace(old, new))
     with pytest.raises(UserError, match=reason):

@@ -113,8 +113,7 @@ def test_frames_are_not_overwritten_by_later_ones(starfall):
     np.testing.assert_array_equal(starfall.reset(seed=0)[0], kept)
 
 
-def test_an_episode_can_be_truncated(starfall):
-    starfall.close()
+def test_an_episode_can_be_truncated():
     env = Starfall(starts=1, max_ticks=3)
     env.reset()
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
