@@ -198,7 +198,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, stop: StopSignal) -> Outc
             applied = _applied(runtime)
             # What is applied between the two looks makes the difference smaller.
             before = max(before, stats["learning"]["updates"] - applied)
-            # As the episodes are told: it may be long from the first tick until all processes act.
+            # Episodes count from the first tick, too; it may be long until all processes act.
             history.add(stats["clock"]["uptime_s"], stats)
             done = goal.done(seconds, applied)
             progress.update(task, completed=done, figures=live_figures(stats))

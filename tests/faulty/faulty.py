@@ -27,10 +27,10 @@ class WrongShape(injected.Policy):
 
 
 class RaisesWhenTold(injected.Policy):
-    """Raises while the file named by FAULTY_SWITCH exists."""
+    """Passes every check, and raises when it acts while the file named by FAULTY_SWITCH exists."""
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        if Path(os.environ["FAULTY_SWITCH"]).exists():
+        if len(observations) == 1 and Path(os.environ["FAULTY_SWITCH"]).exists():
             raise ValueError("the policy was told to fail")
         return super().forward(observations)
 

@@ -105,6 +105,7 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
         eventually(lambda: role(runtime, "inference 0")["state"] == "failed", "failed")
         found = role(runtime, "inference 0")
         assert found["restarts"] >= MOST_RESTARTS
+        assert "Traceback" in found["last_error"]
         assert "the policy was told to fail" in found["last_error"]
         start = ticks(runtime)
         eventually(lambda: ticks(runtime) > start + 20, "the world goes on")
