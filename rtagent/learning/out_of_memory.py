@@ -22,7 +22,7 @@ _RESET_PEAK = "5"
 _TEXTS = (
     "can't allocate memory", "not enough memory", "cannot allocate memory",
     "could not create a memory object", "out of memory", "bad_alloc",
-    "alloc_failed",
+    "alloc_failed", "allocation_failed",
 )
 """What errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN say of a lack of memory."""
 _NO_PRIMITIVE = "could not create a primitive"

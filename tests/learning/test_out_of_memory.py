@@ -49,6 +49,7 @@ def test_numpy_and_python_raise_memory_errors() -> None:
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
         RuntimeError("could not create a memory object"),
         RuntimeError("could not create a primitive"),
         RuntimeError("std::bad_alloc"),
