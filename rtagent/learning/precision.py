@@ -113,7 +113,7 @@ class PrecisionTimes:
 
 def fastest(
     run: Callable[[Precision, int], object], batch_size: int, *, now: Callable[[], float],
-    usable: Callable[[Precision], bool],
+    usable: Callable[[Precision], bool], warm_ups: int = 1,
 ) -> PrecisionTimes:
     """Measure which precision is the fastest on this machine.
 
@@ -122,7 +122,12 @@ def fastest(
         batch_size: of the updates to come; a smaller one is measured if these take long.
         now: time in seconds.
         usable: whether a precision is worth trying.
+        warm_ups: calls of each kind that are slower than all later ones.
     """
+
+    def warm_up(precision: Precision, size: int) -> None:
+        for _ in range(warm_ups):
+            run(precision, size)
 
     def timed(precision: Precision, size: int) -> float:
         began = now()
@@ -132,7 +137,7 @@ def fastest(
     size = 0
     while size < batch_size:
         size = min(batch_size, 8 * size or 1)
-        timed("float32", size)  # The first call is slower.
+        warm_up("float32", size)
         full_s = timed("float32", size)
         if full_s > LONG_S:
             break
@@ -141,7 +146,7 @@ def fastest(
     tried: list[Precision] = ["float32"]
     tried += [each for each in LEARNING_PRECISIONS[1:] if usable(each)]
     for each in tried[1:]:
-        timed(each, size)
+        warm_up(each, size)
     times = [{each: timed(each, size) for each in tried} for _ in range(ROUNDS)]
     if _compared(times)[0] != "float32":
         began = now()

@@ -253,10 +253,13 @@ class SharedUpdate:
             self.compute(sent_batch(size), 0, whole=True)
 
         try:
-            return fastest(run, batch_size, now=device.now, usable=partial(
+            usable = partial(
                 is_usable, convolves=has_convolutions(algorithm.network), now=device.now,
                 device=device.device,
-            ))
+            )
+            # The second call records a graph, which takes far longer than an update.
+            warm_ups = 1 if self._graphed is None else 2
+            return fastest(run, batch_size, now=device.now, usable=usable, warm_ups=warm_ups)
         finally:
             algorithm.precision = before
 

@@ -16,6 +16,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.cuda_graph import MOST, GraphedCompute, Outputs, gpu_recorder
 from rtagent.learning.device import Device
 from rtagent.learning.out_of_memory import release
+from rtagent.learning.precision import PrecisionTimes
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from tests.learning.test_device import learning_of, network
@@ -140,6 +141,26 @@ def test_without_memory_all_graphs_are_given_up(
     for _ in range(2):
         graphed(rewarded(1.0), True, "float32")
     assert computation.recordings == 3
+
+
+def test_recording_is_no_part_of_an_update_that_is_measured(
+    monkeypatch: pytest.MonkeyPatch, reasons: list[str]
+) -> None:
+    """It takes far longer than a short update, in which no other precision is tried."""
+    device, now = Device(torch.device("cpu"), nullcontext), 0.0
+    monkeypatch.setattr(device, "now", lambda: now)
+    update = SharedUpdate.private(network("dqn"), learning_of("dqn"), device=device)
+
+    def record(run: Callable[[], Outputs]) -> tuple[Callable[[], object], Outputs]:
+        nonlocal now
+        now += 1.0
+        return lambda: None, run()
+
+    update._graphed = GraphedCompute(update._compute_gradient, record, reasons.append)
+    update.refresh()
+    measured = update.measure_precisions(lambda size: batch("dqn"), 1, lambda: None)
+    assert measured == PrecisionTimes("float32", 1, {"float32": 0.0})
+    assert now == 1.0
 
 
 GPU = torch.device("cuda", 0)
