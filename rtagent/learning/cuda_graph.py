@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from rtagent.errors import first_line
+from rtagent.learning.device import on
 from rtagent.learning.out_of_memory import is_out_of_memory
 from rtagent.learning.replay.batch import Batch
 
@@ -139,7 +140,7 @@ def gpu_recorder(device: torch.device, generator: torch.Generator | None) -> Rec
         with usable_afterwards(generators), without_garbage():
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()
-            with torch.cuda.stream(stream):
+            with on(stream):
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     outputs = run()

@@ -161,9 +161,18 @@ def _unpin(memory: npt.NDArray[np.uint8]) -> None:
 
 @contextmanager
 def _copied_on(stream: torch.cuda.Stream) -> Iterator[None]:
-    with torch.cuda.stream(stream):
+    with on(stream):
         yield
     _await(stream)
+
+
+@contextmanager
+def on(stream: torch.cuda.Stream) -> Iterator[None]:
+    """A context in which this thread works on a stream."""
+    # A thread begins on the first GPU. When the stream is left, torch would set that GPU again, and
+    # so begin a context there, which takes hundreds of megabytes; this way back begins none.
+    with torch.cuda.device(stream.device), torch.cuda.stream(stream):
+        yield
 
 
 def _await(stream: torch.cuda.Stream) -> None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -205,9 +206,9 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> list[FakeGenerator]:
     monkeypatch.setattr(FakeGraph, "pools", [])
     for name, value in {
         "CUDAGraph": FakeGraph, "graph_pool_handle": itertools.count().__next__,
-        "Stream": lambda device: None, "stream": nullcontext, "default_generators": generators,
-        "current_device": lambda: 0, "synchronize": lambda device: None,
-        "empty_cache": lambda: None,
+        "Stream": lambda device: SimpleNamespace(device=device), "device": nullcontext,
+        "stream": nullcontext, "default_generators": generators, "current_device": lambda: 0,
+        "synchronize": lambda device: None, "empty_cache": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     return generators

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,3 +169,52 @@ def test_no_tensor_is_left_behind_on_the_processor(
     assert errors.device.type == "meta"
     gradients = [each.grad for each in made.network.parameters() if each.grad is not None]
     assert {each.device.type for each in gradients} == {"meta"}
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """A machine with two GPUs, as torch sees it; returns those on which a context has begun."""
+    thread, found = threading.local(), set[int]()
+
+    def current() -> int:
+        return getattr(thread, "gpu", 0)
+
+    def move(gpu: int) -> int:
+        before, thread.gpu = current(), gpu
+        return before
+
+    def begin(gpu: int) -> int:
+        # As CUDA's `cudaSetDevice` does, unless the GPU is the current one.
+        if gpu != current():
+            found.add(gpu)
+        return move(gpu)
+
+    def stream(device: Any = None) -> Any:
+        return SimpleNamespace(device=device or torch.device("cuda", current()))
+
+    event = SimpleNamespace(record=lambda stream: None, synchronize=lambda: None)
+    for name, value in {
+        "device_count": lambda: 2, "current_device": current, "Stream": stream,
+        "current_stream": stream, "set_device": lambda device: begin(device.index),
+        "set_stream": lambda given: begin(given.device.index), "_exchange_device": begin,
+        "_maybe_exchange_device": move, "Event": lambda blocking: event,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    return found
+
+
+def test_a_thread_that_sends_to_the_second_gpu_uses_no_memory_of_the_first(
+    begun: set[int],
+) -> None:
+    device = Device.of(LearningConfig(device="cuda:1"))
+
+    def send() -> None:
+        assert device._copying is not None
+        with device._copying():
+            assert torch.cuda.current_device() == 1
+
+    with ThreadPoolExecutor(1) as sender:
+        sender.submit(send).result()
+        assert sender.submit(torch.cuda.current_device).result() == 0
+    assert begun == {1}
