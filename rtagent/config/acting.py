@@ -76,7 +76,7 @@ class PolicyConfig(Section):
     """Precision of inference; auto: on the CPU the resnet in bfloat16 where that is measured to be
     faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs OpenVINO.
     float16 is refused: most processors compute it far more slowly."""
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:(0|[1-9][0-9]?))?)$")
     """Where inference runs: cpu or cuda:N."""
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
     """Exploration rate at update 0. Discrete actions: how often a random one is taken. Continuous

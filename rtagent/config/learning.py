@@ -152,7 +152,7 @@ class LearningConfig(Section):
     and the head of a built-in network are float32 in any case. auto: what a short measurement
     before the first update shows to be the fastest. float16 scales its loss; most processors
     compute convolutions in it hundreds of times more slowly."""
-    device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:(0|[1-9][0-9]?))?)$")
     """Where learners compute: cpu, cuda:N, or auto, the first GPU if torch can use one; in a
     cluster, on the learner's machine. On a GPU a learner has weights, moments and target network of
     its own, and stores them in the host's memory, where learners meet."""
