@@ -33,6 +33,7 @@ from rtagent.evaluation.probe import probe_with_weights
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.learning.beginning import build_network, publish_initial
+from rtagent.learning.device import Device
 from rtagent.learning.replay.sequences import blank
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.array_buffer import Floats
@@ -199,8 +200,9 @@ def _forward_s(config: Config, blueprint: Blueprint) -> float:
 
 
 def _update_s(config: Config, blueprint: Blueprint) -> float:
-    update = SharedUpdate.private(build_network(config, blueprint), config.learning)
-    batch = blank(blueprint, config.learning, config.learning.update_size)
+    learning, network = config.learning, build_network(config, blueprint)
+    update = SharedUpdate.private(network, learning, device=Device.of(learning))
+    batch = blank(blueprint, learning, learning.update_size)
     return _median_s(lambda: update.step(batch))
 
 

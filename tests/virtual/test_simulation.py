@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle, repeat
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from rtagent.config_sources import load_config
 from rtagent.env.adapter import Adapter
 from rtagent.env.reporting_adapter import ReportingAdapter
 from rtagent.errors import UserError
+from rtagent.evaluation.probe import probe
 from rtagent.inference.standby import Standby
+from rtagent.learning.device import Device
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.exploration import run_seed
 from rtagent.staggering.arbiter import Source
@@ -65,6 +68,20 @@ def test_what_is_measured_on_the_machine_decides_nothing() -> None:
     found = simulation._settled(load_config(None, [*POLE, *measured], {}), None)
     assert (found.policy.precision, found.learning.precision) == ("float32", "float32")
     assert (found.learning.placement, found.learning.prefetch) == ("off", 0)
+
+
+def test_an_update_is_measured_where_learners_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, say, for which the processor stands in."""
+    sent: list[int] = []
+
+    def copying() -> AbstractContextManager[object]:
+        sent.append(1)
+        return nullcontext()
+
+    monkeypatch.setattr(Device, "of", lambda learning: Device(torch.device("cpu"), copying))
+    config = load_config(None, POLE, {})
+    assert simulation._update_s(config, probe(config)) > 0.0
+    assert len(sent) == simulation.REPEATS + 1
 
 
 def test_inaction_and_delay_are_those_of_the_schedule() -> None:
