@@ -227,7 +227,9 @@ def running(workers: Sequence[Child], count: int) -> bool:
         if child.state is State.FAILED:
             raise NotInForce(
                 f"accepted, and it stays, but {child.name} failed: {child.last_line}; it is "
-                "started again by itself, and the event in_force tells when the change is in force"
+                + ("not started again before its settings change" if child.boot_error else
+                   "started again by itself, and the event in_force tells when the change is in "
+                   "force")
             )
     settled = all(child.state in SETTLED for child in workers)
     return settled and sum(child.state is State.RUNNING for child in workers) == count

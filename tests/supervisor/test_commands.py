@@ -240,6 +240,17 @@ def test_whether_the_wanted_number_runs(states: list[State], count: int, so_many
     assert running(workers(*states), count) is so_many
 
 
+@pytest.mark.parametrize(("final", "said"), [
+    (False, "it is started again by itself, and the event in_force tells"),
+    (True, "it is not started again before its settings change"),
+])
+def test_it_is_said_whether_a_failed_process_is_started_again(final: bool, said: str) -> None:
+    failed = workers(State.FAILED)
+    failed[0].boot_error = final
+    with pytest.raises(NotInForce, match=said):
+        running(failed, 1)
+
+
 def test_processes_in_transition_are_named_with_their_states() -> None:
     assert on_their_way(workers(State.RUNNING, State.STOPPED)) == ""
     two = workers(State.STARTING, State.RUNNING, State.BACKOFF)
