@@ -25,6 +25,7 @@ SERVICE_NICE = -11
 """Hardly above acting: clients must not be able to stop acting by their requests."""
 STEP_BACK_NICE = 10
 """A tenth of the weight: with less a thread might starve that holds a lock acting waits for."""
+LEAST_NICE = 19
 TIMER_SLACK_NS = 1000
 CAP_IPC_LOCK = 14
 
@@ -59,12 +60,9 @@ def sharpen_timers() -> None:
 def fifo_permitted() -> bool:
     """Whether this process may use `SCHED_FIFO`; nothing changes."""
     before, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
-        os.sched_setscheduler(0, before, parameter)
-    except PermissionError:
-        return False
-    return True
+    return _take_policy(os.SCHED_FIFO, FIFO_PRIORITY) and _take_policy(
+        before, parameter.sched_priority
+    )
 
 
 def locking_permitted() -> bool:
@@ -97,14 +95,12 @@ def enter_realtime(mode: str) -> bool:
     sharpen_timers()
     if mode == "off":
         return False
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
-    except PermissionError:
+    if not _take_policy(os.SCHED_FIFO, FIFO_PRIORITY):
         if mode == "on":
             raise UserError(
                 "realtime priority is not permitted here: raise the rtprio limit "
                 "(`ulimit -r`, or LimitRTPRIO= in systemd), or start with --realtime auto"
-            ) from None
+            )
         return False
     flags = _MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT
     locked = locking_permitted() and _libc().mlockall(flags) == 0
@@ -131,10 +127,13 @@ def prefer_supervisor() -> bool:
 
     Children do not inherit it.
     """
+    before = os.getpriority(os.PRIO_PROCESS, 0)
     if not (_take_nice(SUPERVISOR_NICE) or _take_nice(ACTING_NICE)):
         return False
-    policy = os.sched_getscheduler(0) | os.SCHED_RESET_ON_FORK
-    os.sched_setscheduler(0, policy, os.sched_getparam(0))
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    if not _take_policy(policy | os.SCHED_RESET_ON_FORK, parameter.sched_priority):
+        _take_nice(before)
+        return False
     return True
 
 
@@ -145,13 +144,22 @@ def step_back(thread: int = 0) -> None:
         thread: its native id; 0: the process.
     """
     nice = os.getpriority(os.PRIO_PROCESS, thread) + STEP_BACK_NICE
-    os.setpriority(os.PRIO_PROCESS, thread, min(nice, 19))
+    _take_nice(min(nice, LEAST_NICE), thread)
 
 
-def _take_nice(nice: int) -> bool:
+def _take_nice(nice: int, thread: int = 0) -> bool:
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
-    except PermissionError:
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
+    except OSError:
+        return False
+    return True
+
+
+def _take_policy(policy: int, priority: int = 0) -> bool:
+    # A sandbox may refuse even what needs no permission, and not only by EPERM.
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+    except OSError:
         return False
     return True
 
@@ -171,9 +179,15 @@ def spare_or_sacrifice(score: int) -> bool:
     return True
 
 
+def leave_realtime() -> None:
+    """Run like others, for what the environment process starts has inherited its priority."""
+    _take_policy(os.SCHED_OTHER)
+
+
 def enter_idle() -> None:
-    """Run only when no other process needs the core."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Run only when no other process needs the core; with the least weight if that is refused."""
+    if not _take_policy(os.SCHED_IDLE):
+        _take_nice(LEAST_NICE)
 
 
 def leave_idle(pid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import select
@@ -21,6 +22,7 @@ from rtagent.processes import scheduling
 from rtagent.processes.scheduling import (
     ACTING_NICE,
     FIFO_PRIORITY,
+    LEAST_NICE,
     SERVICE_NICE,
     STEP_BACK_NICE,
     SUPERVISOR_NICE,
@@ -29,6 +31,7 @@ from rtagent.processes.scheduling import (
     enter_realtime,
     fifo_permitted,
     leave_idle,
+    leave_realtime,
     prefer_acting,
     prefer_service,
     prefer_supervisor,
@@ -137,6 +140,48 @@ def test_idle_priority_needs_no_permission(forked: Forked, as_nobody: bool) -> N
         assert os.sched_getscheduler(0) == os.SCHED_IDLE
 
     assert forked.run(unprivileged(enter) if as_nobody else enter) == 0
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL, errno.ENOSYS])
+def test_what_a_sandbox_refuses_is_not_used(forked: Forked, number: int) -> None:
+    """Every learner died of it, again and again."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def without_policies() -> None:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        os.sched_setscheduler = refuse
+        assert not fifo_permitted()
+        assert not enter_realtime("auto")
+        with one_line("realtime priority is not permitted"):
+            enter_realtime("on")
+        # Children would inherit a nice value that no policy keeps from them.
+        assert not prefer_supervisor()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
+        leave_realtime()
+        enter_idle()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == LEAST_NICE
+
+    def without_any() -> None:
+        os.sched_setscheduler = os.setpriority = refuse
+        assert not prefer_acting("auto")
+        assert not prefer_service()
+        assert not prefer_supervisor()
+        step_back()
+        enter_idle()
+
+    assert [forked.run(body) for body in (without_policies, without_any)] == [0, 0]
+
+
+@as_root
+def test_a_process_leaves_realtime_priority(forked: Forked, fifo: None) -> None:
+    def leave() -> None:
+        enter_realtime("auto")
+        leave_realtime()
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    assert forked.run(leave) == 0
 
 
 @pytest.mark.parametrize("permitted", [pytest.param(True, marks=as_root), False])

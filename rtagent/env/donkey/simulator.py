@@ -7,7 +7,6 @@ that process.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 
@@ -18,6 +17,7 @@ from rtagent.env.donkey.camera import MOST_PIXELS
 from rtagent.env.donkey.server import Simulator
 from rtagent.processes.scheduling import (
     die_with_parent,
+    leave_realtime,
     name_process,
     prefer_acting,
     sharpen_timers,
@@ -34,8 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The parent may be the environment process, whose realtime priority this process inherits.
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    leave_realtime()
     prefer_acting("auto")
     name_process("rt-donkey-sim")
     sharpen_timers()
