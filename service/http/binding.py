@@ -41,14 +41,20 @@ def bind(host: str, port: int, reachable: bool) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
-        raise UserError(f"{host} is no address of this machine: choose another --host") from None
+        raise UserError(_not_ours(host)) from None
     family, kind, protocol, _, address = found[0]
     if not reachable and not ipaddress.ip_address(address[0]).is_loopback:
         raise UserError(
             f"{host} can be reached from other machines: it needs TLS (service.certificate) or "
             f"--insecure; or bind 127.0.0.1 and forward the port with ssh"
         )
-    sock = socket.socket(family, kind, protocol)
+    try:
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        # A kernel may have no IPv6.
+        if error.errno != errno.EAFNOSUPPORT:
+            raise
+        raise UserError(_not_ours(host)) from None
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted connections inherit these options.
@@ -73,5 +79,9 @@ def _bind_failure(error: OSError, host: str, port: int) -> str:
         errno.EADDRINUSE: f"port {port} is in use on {host}: stop the other program or choose "
         "another with --port",
         errno.EACCES: f"port {port} needs privileges: choose one above 1023 with --port",
-        errno.EADDRNOTAVAIL: f"{host} is no address of this machine: choose another --host",
+        errno.EADDRNOTAVAIL: _not_ours(host),
     }.get(error.errno or 0, f"cannot listen on {host} port {port}: {error.strerror}")
+
+
+def _not_ours(host: str) -> str:
+    return f"{host} is no address of this machine: choose another --host"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import socket
 
 import pytest
@@ -40,6 +42,17 @@ def test_loopback(host: str) -> None:
 def test_no_address_of_ours(host: str) -> None:
     with one_line():
         bind(host, 0, reachable=host != "")
+
+
+def test_an_address_of_a_family_that_the_kernel_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was a traceback."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with one_line("::1 is no address of this machine: choose another --host"):
+        bind("::1", 0, reachable=False)
 
 
 def test_a_client_cannot_hand_over_much_at_once() -> None:
