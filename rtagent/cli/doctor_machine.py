@@ -163,8 +163,9 @@ def jitter(measured: Jitter) -> Check:
 
 def state_directory(config: Config) -> Check:
     """What the state directory holds, and how much it may hold; bad if it cannot be used."""
-    folder, limits = config.state_dir, config.run
+    limits = config.run
     try:
+        folder = config.state_dir
         if folder.exists():
             check_trusted(folder)
         runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")

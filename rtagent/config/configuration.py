@@ -13,6 +13,7 @@ from rtagent.config.environment import EnvConfig
 from rtagent.config.learning import ClusterConfig, LearningConfig, R3Config, ReplayConfig
 from rtagent.config.operation import RunConfig, ServiceConfig
 from rtagent.config.section import Section
+from rtagent.errors import UserError
 
 LEAST_SPAN = 1e-6
 """From c51's smallest value to its largest, as a share of the larger amount."""
@@ -206,8 +207,18 @@ class Config(Section):
 
     @property
     def state_dir(self) -> Path:
-        """The state directory with `~` expanded."""
-        return self.run.state_dir.expanduser()
+        """The state directory with `~` expanded.
+
+        Raises:
+            UserError: there is no such home directory.
+        """
+        try:
+            return self.run.state_dir.expanduser()
+        except RuntimeError:
+            raise UserError(
+                f"run.state_dir = {_written(self.run.state_dir)}: there is no such home directory; "
+                "set HOME, or choose another with --state-dir"
+            ) from None
 
 
 def _written(value: Any) -> str:

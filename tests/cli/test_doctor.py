@@ -192,6 +192,17 @@ def test_a_state_directory_that_cannot_be_used_is_bad_and_ends_no_other_check(
     assert advice in check["advice"]
 
 
+def test_a_state_directory_in_no_home_is_bad_and_ends_no_other_check(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", ())
+    monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
+    check, after, *_ = run("doctor", "--json", "--set", "run.state_dir=~nobody-of-this").document(1)
+    assert (check["name"], check["verdict"], after["name"]) == ("state directory", "bad", "jitter")
+    assert check["found"] == "run.state_dir = '~nobody-of-this': there is no such home directory"
+    assert check["advice"] == "set HOME, or choose another with --state-dir"
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_state_directory_that_cannot_be_written_is_bad(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool

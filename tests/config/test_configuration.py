@@ -14,6 +14,7 @@ from rtagent.config import Config, LearningConfig, R3Config
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 from tests.conftest import refusal
+from tests.refused import one_line
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,12 @@ def test_the_configuration_cannot_be_changed() -> None:
 def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     assert Config().state_dir == Path("/home/someone/.local/state/rtagent")
+
+
+def test_a_home_directory_that_is_not_there_is_refused_in_one_line() -> None:
+    """`Runtime` raised a RuntimeError, where a container runs as a user without a name."""
+    with one_line("run.state_dir = '~nobody-of-this-name/runs': .*set HOME, or .*--state-dir"):
+        load_config(None, ["run.state_dir=~nobody-of-this-name/runs"], {}).state_dir  # noqa: B018
 
 
 def test_values_survive_a_dump() -> None:
