@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 LIMITS = "look at `ulimit -u`, `ulimit -n`, `ulimit -v` and the limits of the control group"
-"""What to do where the system gives no process, no thread or no descriptor."""
+"""What to do where the system gives no process, thread, descriptor or address space."""
 
 
 class UserError(Exception):

@@ -30,8 +30,8 @@ NO_HOME = "Could not determine home directory."
 """What pathlib says of a path such as `~nobody/runs`."""
 NO_THREAD = "can't start new thread"
 """What Python says where the system refuses one."""
-SCARCE = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
-"""The system refuses a process or a descriptor."""
+SCARCE = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""The system refuses a process, a descriptor or memory."""
 
 
 class Command(NamedTuple):

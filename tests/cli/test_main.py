@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from errno import EAGAIN, EMFILE
+from errno import EAGAIN, EMFILE, ENOMEM
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,6 +79,8 @@ def test_a_user_error_is_one_line_and_code_2(run: Run, monkeypatch: pytest.Monke
     (RuntimeError("can't start new thread"), "can't start new thread"),
     (OSError(EAGAIN, os.strerror(EAGAIN), "of the experiment"), os.strerror(EAGAIN)),
     (OSError(EMFILE, os.strerror(EMFILE)), os.strerror(EMFILE)),
+    # What a mapping raises that `ulimit -v` has no room for.
+    (OSError(ENOMEM, os.strerror(ENOMEM)), os.strerror(ENOMEM)),
 ])
 def test_what_the_system_is_short_of_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, failure: Exception, said: str
