@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
@@ -18,7 +19,8 @@ from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
-from rtagent.memory.usage import CGROUPS, PROC, control_groups, kernel_text
+from rtagent.memory.usage import CGROUPS, PROC, kernel_text
+from rtagent.processes.limit import quota_cores
 from rtagent.processes.scheduling import fifo_permitted, locking_permitted
 from rtagent.storage.checkpoint import listing
 from rtagent.supervisor.state_dir import check_trusted
@@ -88,13 +90,12 @@ def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
 def cpu_quota(cgroups: Path = CGROUPS, proc: Path = PROC) -> Check:
     """No control group stops the daemon for the rest of a period, as `docker run --cpus` makes it.
     """
-    groups = control_groups("cpu", proc, cgroups)
-    shares = [share for group in groups if (share := _quota(group))]
-    if not shares:
+    quota = quota_cores(cgroups, proc)
+    if quota == math.inf:
         return Check("CPU quota", "ok", "none")
     return Check(
         "CPU quota", "warn",
-        f"{min(shares):g} cores: after using them up, every process waits for the next period",
+        f"{quota:g} cores: after using them up, every process waits for the next period",
         "pin to cores instead: `docker run --cpuset-cpus`, AllowedCPUs= in systemd",
     )
 
@@ -194,12 +195,3 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     locked_memory, memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
 """The checks of the machine that need no measurement and no configuration."""
-
-
-def _quota(group: Path) -> float | None:
-    """Cores that a control group (version 2 or 1) may use; None if there is no limit."""
-    quota, _, period = kernel_text(group / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = (kernel_text(group / f"cpu.cfs_{each}_us") for each in ("quota", "period"))
-    limited = quota.isdecimal() and period.isdecimal() and int(period)
-    return int(quota) / int(period) if limited else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
 from rtagent.learning.learners_needed import learners_needed
+from rtagent.processes.limit import usable_cores
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.picture is not None:
         raise UserError("--picture draws the plan of a learning step: give --placement, too")
     forward, update = measure(config, args.seconds)
-    report(args, make_plan(config, forward, update, len(os.sched_getaffinity(0))), _print)
+    report(args, make_plan(config, forward, update, usable_cores()), _print)
     return 0
 
 
@@ -70,7 +70,7 @@ def processes_for(times: npt.NDArray[np.float64], wanted: float) -> dict[str, in
 
 
 def make_plan(
-    config: Config, measured: ForwardTimes, update: UpdateTimes | None, cores: int
+    config: Config, measured: ForwardTimes, update: UpdateTimes | None, cores: float
 ) -> dict[str, Any]:
     """The plan as one JSON object; without the times of learning if they are unknown.
 
@@ -155,23 +155,23 @@ def _spread(seconds: npt.NDArray[np.float64]) -> dict[str, float]:
 
 
 def _advice(
-    config: Config, processes: dict[str, int], cores_needed: float, cores: int
+    config: Config, processes: dict[str, int], cores_needed: float, cores: float
 ) -> list[str]:
     needed = processes[config.inference.algorithm] if config.inference.algorithm in LIVE else 0
     lines = []
     if cores_needed > cores:
         lines.append(
             f"too few cores: acting this often keeps {cores_needed:.1f} cores busy and there are "
-            f"{cores}; the processes would slow each other down. Take a smaller network, a lower "
+            f"{cores:g}; the processes would slow each other down. Take a smaller network, a lower "
             "env.rate_hz or a longer inference.action_deadline_ms"
         )
     elif config.learning.processes and cores_needed + config.learning.processes > cores:
         lines.append(
-            f"enough cores for acting ({cores_needed:.2f} of {cores} busy); the learner takes what "
-            "is left"
+            f"enough cores for acting ({cores_needed:.2f} of {cores:g} busy); the learner takes "
+            "what is left"
         )
     else:
-        lines.append(f"enough cores: acting keeps {cores_needed:.2f} of {cores} busy")
+        lines.append(f"enough cores: acting keeps {cores_needed:.2f} of {cores:g} busy")
     if config.inference.injected_latency_ms:
         lines.append("injected latency needs no core: the padding is waited out")
     if needed > MAX_INFERENCE_PROCESSES:

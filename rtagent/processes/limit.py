@@ -1,4 +1,4 @@
-"""How many processes may be asked for on a machine.
+"""How many processes may be asked for on a machine, and how many cores they may keep busy.
 
 Too many make the machine unreachable, and anybody who may change settings over HTTP can ask for
 them: 179 inference processes that compute all the time and 57 learners on two cores took minutes to
@@ -8,11 +8,14 @@ configuration file.
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
 
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.arena import available_memory
+from rtagent.memory.usage import CGROUPS, PROC, control_groups, kernel_text
 
 LEAST = 8
 PER_CORE = 16
@@ -52,3 +55,22 @@ def check_processes(config: Config, most: int) -> None:
             f"more than the {most} processes that this machine is assumed to carry; if it carries "
             "more, set run.max_processes in the configuration file"
         )
+
+
+def usable_cores() -> float:
+    """Cores that this process may keep busy: those that it may run on, or its quota if less."""
+    return min(len(os.sched_getaffinity(0)), quota_cores())
+
+
+def quota_cores(cgroups: Path = CGROUPS, proc: Path = PROC) -> float:
+    """Cores' worth of time that the control groups around this process leave it; else infinite."""
+    return min(map(_quota, control_groups("cpu", proc, cgroups)), default=math.inf)
+
+
+def _quota(group: Path) -> float:
+    """Cores that a control group (version 2 or 1) may use; infinite if there is no limit."""
+    quota, _, period = kernel_text(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = (kernel_text(group / f"cpu.cfs_{each}_us") for each in ("quota", "period"))
+    limited = quota.isdecimal() and period.isdecimal() and int(period)
+    return int(quota) / int(period) if limited else math.inf

@@ -13,6 +13,7 @@ from rtagent.cli.forward_time import ForwardTimes
 from rtagent.cli.plan import make_plan
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config_sources import load_config
+from rtagent.processes import limit
 from tests.cli.conftest import Run
 
 TICK_S = 1.0 / 59.7275
@@ -65,6 +66,18 @@ def test_what_is_too_little_for_acting_is_told(
     assert plan["cores_needed"] == pytest.approx(ticks)
     assert plan["enough_cores"] == (ticks <= cores)
     assert re.search(advice, plan["advice"][place])
+
+
+def test_a_quota_of_time_counts_as_so_many_cores(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container with `--cpus` there were enough cores, however small its quota."""
+    monkeypatch.setattr(limit, "quota_cores", lambda: 0.5)
+    measured = _measured([0.8 * TICK_S] * 10)
+    monkeypatch.setattr(plan_command, "measure", lambda *_: (measured, None))
+    plan = run("plan", "--json").document()
+    assert (plan["cores"], plan["enough_cores"]) == (0.5, False)
+    assert "keeps 0.8 cores busy and there are 0.5;" in plan["advice"][0]
 
 
 def test_injected_latency_needs_no_core() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -10,7 +11,13 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.processes import limit
-from rtagent.processes.limit import LEAST, PROCESS_BYTES, check_processes, most_processes
+from rtagent.processes.limit import (
+    LEAST,
+    PROCESS_BYTES,
+    check_processes,
+    most_processes,
+    usable_cores,
+)
 
 PLENTY = 1 << 39
 
@@ -48,3 +55,12 @@ def test_too_many_processes_are_refused_in_a_message_that_names_the_setting() ->
         said = rf"= {shown} and learning.processes = {learners} are together more than the 48 "
         with pytest.raises(UserError, match=rf"{said}.*run\.max_processes"):
             check_processes(wanted, 48)
+
+
+@pytest.mark.parametrize(("quota", "usable"), [(0.5, 0.5), (8.0, 3), (math.inf, 3)])
+def test_a_quota_of_time_leaves_less_than_the_cores_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, quota: float, usable: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    monkeypatch.setattr(limit, "quota_cores", lambda: quota)
+    assert usable_cores() == usable
