@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ from rtagent.config import Config, PolicyConfig
 from rtagent.config.recurrent import check_recurrent
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
-from rtagent.errors import UserError, reason_of
-from rtagent.files.pruning import MIB, next_number, prune, run_folders
+from rtagent.errors import UserError
 from rtagent.inference.engines import registry
 from rtagent.learning.beginning import build_network
 from rtagent.learning.state import restore_network
@@ -42,7 +41,7 @@ from rtagent.policy.recurrent import state_size_of
 from rtagent.processes.worker import start_life
 from rtagent.storage import checkpoint
 from rtagent.storage.signature import signature
-from rtagent.telemetry import run_record, sinks
+from rtagent.telemetry import sinks
 
 
 def probe(config: Config, doing: Callable[[str], object] = lambda what: None) -> Blueprint:
@@ -160,16 +159,13 @@ def _resumed(
 
 
 def run_probe(
-    config: Config, checkpoint_dir: Path, run_dir: Path, command: Sequence[str],
-    doing: Callable[[str], object],
+    config: Config, checkpoint_dir: Path, doing: Callable[[str], object]
 ) -> tuple[Blueprint, Path | None, list[tuple[str, dict[str, Any]]]]:
     """Body of the probe process: the fields of `startup.Found`.
 
     Args:
         config: of the run.
         checkpoint_dir: where a checkpoint may be.
-        run_dir: where the record of the run is written.
-        command: that has started the run, for the record; this process has another.
         doing: told what is tried out next, since that may never come back.
 
     Raises:
@@ -192,20 +188,7 @@ def run_probe(
         resume, passed = _resumed(config, blueprint, checkpoint_dir)
         events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
     events.append(("observations", {"seen": blueprint.sight}))
-    record = {"number": next_number(run_dir.parent), **run_record.describe_run(config, command)}
-    if removed := prune_runs(config, run_dir):
-        events.append(("pruned", {"runs": removed}))
-    try:
-        run_record.write(run_dir, record)
-    except OSError as error:
-        events.append(("run_record_failed", {"reason": reason_of(error)}))
     return blueprint, resume, events
-
-
-def prune_runs(config: Config, run_dir: Path) -> int:
-    """Remove the folders of the oldest runs, but never this run's own; returns how many."""
-    earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
-    return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
 
 def _check_in_bfloat16(

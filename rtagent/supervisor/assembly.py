@@ -32,7 +32,7 @@ from rtagent.supervisor.memory_keeping import MemoryKeeping
 from rtagent.supervisor.replay_keeping import ReplayKeeping, ReplaySource
 from rtagent.supervisor.scaling import Scaling, limits_of
 from rtagent.supervisor.staffing import starter_of
-from rtagent.supervisor.startup import find_shapes, publish_first_weights
+from rtagent.supervisor.startup import find_shapes, publish_first_weights, record_run
 from rtagent.supervisor.status import Report
 
 
@@ -117,7 +117,7 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     processes.callback(fork_server.stop)
     saving = ReplayKeeping(config.state_dir / "replay", setup.report, setup.clock, fork_server)
     processes.callback(saving.abort)
-    found = find_shapes(fork_server, config, setup.checkpoint_dir, setup.run_dir, setup.stopping)
+    found = find_shapes(fork_server, config, setup.checkpoint_dir, setup.stopping)
     if found is None:
         return None
     source = saving.find(config, found.blueprint)
@@ -125,10 +125,6 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     held.callback(memory.close)
     world = World(memory.handles)
     held.callback(world.close)
-    # From here on nothing can be refused.
-    setup.probed()
-    for kind, details in found.events:
-        setup.report.event(kind, source="probe", **details)
     starter = starter_of(
         fork_server, memory.handles, setup.service, setup.checkpoint_dir, found.resume,
         setup.run_dir,
@@ -140,7 +136,16 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     processes.callback(children.kill_all)
     run = _connect(setup, most, fork_server, memory, world, found.resume, children, saving, held)
     _fill(run, source)
-    return None if setup.stopping() else run
+    recorded = None if setup.stopping() else record_run(
+        fork_server, config, setup.run_dir, setup.stopping
+    )
+    if recorded is None:
+        return None
+    # From here on nothing can be refused.
+    setup.probed()
+    for kind, details in (*found.events, *recorded):
+        setup.report.event(kind, source="probe", **details)
+    return run
 
 
 def _connect(

@@ -33,6 +33,7 @@ from rtagent.processes.pipe import Pipe
 from rtagent.processes.worker import LAST_WORDS_S, start_life
 from rtagent.supervisor.child import spawned
 from rtagent.supervisor.children import KILL_LIMIT_S
+from rtagent.telemetry.run_record import begin_run
 
 POLL_S = 0.1
 LIMIT_S = 900.0
@@ -41,25 +42,26 @@ LIMIT_S = 900.0
 Doing = Callable[[str], object]
 """A child tells by it what it does next, since that may never come back."""
 
+Events = Sequence[tuple[str, dict[str, Any]]]
+"""Kinds and details of events to report."""
+
 
 @dataclass(frozen=True)
 class Found:
-    """What the probe found; `events` are kinds and details to report."""
+    """What the probe found, and events to report of it."""
 
     blueprint: Blueprint
     resume: Path | None
-    events: Sequence[tuple[str, dict[str, Any]]] = ()
+    events: Events = ()
 
 
 def find_shapes(
-    fork_server: ForkServer, config: Config, checkpoint_dir: Path, run_dir: Path,
-    stopping: Callable[[], bool],
+    fork_server: ForkServer, config: Config, checkpoint_dir: Path, stopping: Callable[[], bool]
 ) -> Found | None:
-    """Build environment and network once, check the checkpoints, and write the run's record.
+    """Build environment and network once, and check the checkpoints.
 
     Args:
         checkpoint_dir: where a checkpoint may be.
-        run_dir: where the record of the run is written.
         stopping: called again and again; ends the wait once it is true.
 
     Returns:
@@ -74,9 +76,35 @@ def find_shapes(
     )
     answer = _ask(
         fork_server, stopping, "probe", ended, "environment and policy cannot be tried out",
-        _probe, config, checkpoint_dir, run_dir, list(map(str, sys.argv)),
+        _probe, config, checkpoint_dir,
     )
     return None if answer is None else Found(*answer)
+
+
+def record_run(
+    fork_server: ForkServer, config: Config, run_dir: Path, stopping: Callable[[], bool]
+) -> Events | None:
+    """Remove the folders of the oldest runs, and write the run's record.
+
+    Only once nothing can be refused any more: a start that is refused again and again would remove
+    them all, for runs that have not begun.
+
+    Args:
+        run_dir: where the record of the run is written.
+        stopping: called again and again; ends the wait once it is true.
+
+    Returns:
+        Events to report; None if the run is to stop.
+
+    Raises:
+        UserError: no process can be started, or the state directory does not answer.
+    """
+    ended = "the process that writes the record of the run ended (exit code {code})"
+    events: Events | None = _ask(
+        fork_server, stopping, "record", ended, "the record of the run cannot be written",
+        _record, config, run_dir, list(map(str, sys.argv)),
+    )
+    return events
 
 
 def publish_first_weights(
@@ -203,12 +231,16 @@ def _answer(
     pipe.send(("answered",), LAST_WORDS_S)
 
 
-def _probe(
-    config: Config, checkpoint_dir: Path, run_dir: Path, command: Sequence[str], doing: Doing
-) -> Any:
+def _probe(config: Config, checkpoint_dir: Path, doing: Doing) -> Any:
     from rtagent.evaluation.probe import run_probe
 
-    return run_probe(config, checkpoint_dir, run_dir, command, doing)
+    return run_probe(config, checkpoint_dir, doing)
+
+
+def _record(config: Config, run_dir: Path, command: Sequence[str], doing: Doing) -> Events:
+    start_life("record")
+    doing(f"the state directory {config.state_dir}")
+    return begin_run(config, run_dir, command)
 
 
 def _publish(handles: WorldHandles, resume: Path | None, _: Doing) -> None:

@@ -35,8 +35,7 @@ class Supervisor:
         url: where the service listens.
         preload: further modules for the fork server.
         systemd: is told the state of the run.
-        probed: called once environment and network have been built as configured, and there is
-            memory for them.
+        probed: called once nothing can be refused any more.
 
     Attributes:
         run_dir: where the records of the run are written.

@@ -1,6 +1,7 @@
 """The record of a run, so that it can be repeated: configuration, versions, state of the code.
 
-Written once, by the probe, into the folder of the run; each checkpoint carries a copy.
+Written once into the folder of the run, when nothing can be refused any more; each checkpoint
+carries a copy.
 """
 
 from __future__ import annotations
@@ -15,11 +16,36 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.config import Config
+from rtagent.errors import reason_of
 from rtagent.files.atomic_write import atomic_write
-from rtagent.files.pruning import RUN_RECORD
+from rtagent.files.pruning import MIB, RUN_RECORD, next_number, prune, run_folders
 
 PACKAGES = ("rtagent", "torch", "numpy", "gymnasium", "stable-retro", "safetensors")
 GIT_LIMIT_S = 5.0
+
+
+def begin_run(
+    config: Config, folder: Path, command: Sequence[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Make room for the folder of a run, and write its record.
+
+    Returns:
+        Kinds and details of events to report.
+    """
+    record = {"number": next_number(folder.parent), **describe_run(config, command)}
+    removed = prune_runs(config, folder)
+    events: list[tuple[str, dict[str, Any]]] = [("pruned", {"runs": removed})] if removed else []
+    try:
+        write(folder, record)
+    except OSError as error:
+        events.append(("run_record_failed", {"reason": reason_of(error)}))
+    return events
+
+
+def prune_runs(config: Config, run_dir: Path) -> int:
+    """Remove the folders of the oldest runs, but never this run's own; returns how many."""
+    earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
+    return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
 
 def describe_run(config: Config, command: Sequence[str]) -> dict[str, Any]:

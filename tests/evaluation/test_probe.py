@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import _resumed, probe, probe_with_weights, prune_runs
+from rtagent.evaluation.probe import _resumed, probe, probe_with_weights
 from tests.cartridges import REWARDS, ROM
 from tests.refused import one_line
 from tests.trained import leave_checkpoint
@@ -312,19 +311,3 @@ def test_a_checkpoint_whose_network_was_built_otherwise_is_refused(
     other = load_config(None, [*made, *settings[1:]], {})
     with one_line(rf"{said}.*built otherwise.*--set run\.resume=false"):
         _resumed(other, probe(other), path.parent)
-
-
-def test_a_start_removes_the_folders_of_the_oldest_runs_but_never_its_own(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    for number in range(5):
-        (runs / f"{number:08x}").mkdir(parents=True)
-        os.utime(runs / f"{number:08x}", (number, number))
-    (runs / "the best one").mkdir()
-    config = parse_config({"run": {"keep_runs": 3}})
-    own = runs / f"{0:08x}"
-    assert prune_runs(config, own) == 2
-    assert sorted(path.name for path in runs.iterdir()) == [
-        "00000000", "00000003", "00000004", "the best one",
-    ]
-    assert prune_runs(config, runs / "0000000f") == 1
-    assert not own.exists()

@@ -24,7 +24,7 @@ from rtagent.processes import launch
 from rtagent.processes.fork_server import ANSWER
 from rtagent.processes.launch import ForkServer, Process
 from rtagent.supervisor import startup
-from rtagent.supervisor.startup import _ask, find_shapes
+from rtagent.supervisor.startup import _ask, find_shapes, record_run
 from rtagent.telemetry import run_record
 from tests import spawned
 from tests.conftest import eventually, open_descriptors
@@ -115,7 +115,7 @@ def test_environments_and_policies_that_never_come_back_are_named(
     _ask(shared_fork_server, never, *TEXTS, answer, "started")
     config = load_config(overrides=["env.rate_hz=30", setting])
     check_named(monkeypatch, named, partial(
-        find_shapes, shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never
+        find_shapes, shared_fork_server, config, tmp_path / "checkpoints", never
     ))
 
 
@@ -124,8 +124,7 @@ def test_the_record_of_a_run_has_the_command_that_started_it(
     shared_fork_server: ForkServer, tmp_path: Path
 ) -> None:
     """It had that of the fork server: `-c`."""
-    config = load_config(overrides=["env.id=CartPole-v1"])
-    find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path / "run", never)
+    record_run(shared_fork_server, load_config(), tmp_path / "run", never)
     assert run_record.read(tmp_path / "run")["command"] == sys.argv
 
 
@@ -165,7 +164,7 @@ def test_what_cannot_be_built_is_refused_in_one_line(
 ) -> None:
     config = load_config(overrides=settings)
     with one_line(reason) as refusal:
-        find_shapes(shared_fork_server, config, tmp_path / "checkpoints", tmp_path, never)
+        find_shapes(shared_fork_server, config, tmp_path / "checkpoints", never)
     assert "Traceback" not in str(refusal.value)
 
 

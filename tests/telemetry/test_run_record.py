@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,22 @@ def test_a_run_can_be_repeated_from_its_record(tmp_path: Path) -> None:
     assert parse_config(found["config"]) == config
     assert found["versions"]["numpy"] == np.__version__
     assert found["versions"]["torch"].startswith("2.")
+
+
+def test_a_start_removes_the_folders_of_the_oldest_runs_but_never_its_own(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for number in range(5):
+        (runs / f"{number:08x}").mkdir(parents=True)
+        os.utime(runs / f"{number:08x}", (number, number))
+    (runs / "the best one").mkdir()
+    config = parse_config({"run": {"keep_runs": 3}})
+    own = runs / f"{0:08x}"
+    assert run_record.prune_runs(config, own) == 2
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "00000000", "00000003", "00000004", "the best one",
+    ]
+    assert run_record.prune_runs(config, runs / "0000000f") == 1
+    assert not own.exists()
 
 
 def test_a_run_may_start_in_a_folder_that_has_been_removed(
