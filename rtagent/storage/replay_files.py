@@ -44,6 +44,7 @@ Header = Mapping[str, str | int]
 
 _LAST_TICK = 2**62
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_FOREIGN = "of another format, or of something else"
 _MAGIC = b"rtreplay"
 _HEAD = struct.Struct("<8sI")
 _CRC = struct.Struct("<I")
@@ -91,7 +92,7 @@ def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]],
     """Gives a function that appends an array; the file appears when the block ends without error.
 
     Args:
-        about: the header, which a `Reader` compares.
+        about: the header, which `Reader.has` compares.
 
     Raises:
         OSError: it cannot be written.
@@ -117,7 +118,6 @@ class Reader:
     """Takes arrays out of a file in the order in which they were put there.
 
     Args:
-        about: the header that it must have. If None, any.
         size: its bytes.
 
     Attributes:
@@ -127,7 +127,7 @@ class Reader:
         Corrupt: it is gone, damaged, or something else.
     """
 
-    def __init__(self, path: Path, about: Header | None, size: int) -> None:
+    def __init__(self, path: Path, size: int) -> None:
         try:
             content = memoryview(read_regular(path, size))
         except OSError as error:
@@ -145,10 +145,20 @@ class Reader:
             found = json.loads(bytes(body[_HEAD.size : start]))
         except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or about not in (None, found):
-            raise Corrupt("of another format, or of something else")
+        if not isinstance(found, dict):
+            raise Corrupt(_FOREIGN)
         self.about: Header = found
         self._stream = zstandard.ZstdDecompressor().stream_reader(body[start:])
+
+    def has(self, about: Header) -> bool:
+        """Whether its header is this one; False if it has something else of each tick.
+
+        Raises:
+            Corrupt: it is that of another file.
+        """
+        if {**self.about, "row": about["row"]} != about:
+            raise Corrupt(_FOREIGN)
+        return self.about == about
 
     def take(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """The next array.

@@ -136,7 +136,7 @@ class SavedReplay:
         """Rows and frames that are whole, (n,) and (n, *frame_shape)."""
         count, path = chunk.stop - chunk.first, self._folder / chunk.file
         try:
-            reader = Reader(path, None, chunk.bytes)
+            reader = Reader(path, chunk.bytes)
             dtype = np.lib.format.descr_to_dtype(ast.literal_eval(str(reader.about["row"])))
             _check_layout(dtype)
             rows = reader.take(dtype, (count,))

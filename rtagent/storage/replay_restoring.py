@@ -20,7 +20,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader, header, piece_ticks
-from rtagent.storage.replay_snapshot import Manifest
+from rtagent.storage.replay_snapshot import Manifest, ReplayError
 from rtagent.storage.signature import Signature
 
 Doubles = npt.NDArray[np.float64]
@@ -66,6 +66,9 @@ def restore(
         keep: most ticks; at most as many as the rings can show are restored.
         rule: what decides what the priorities mean; those by another rule are left out.
         progress: told the fraction that is done.
+
+    Raises:
+        ReplayError: its rows have other fields than those of this ledger.
     """
     stop = manifest.newest + 1
     lowest = max(manifest.oldest, stop - min(keep, frames.capacity - GUARD_TICKS))
@@ -97,11 +100,9 @@ def _priorities(
 ) -> Doubles | None:
     """The priorities of all ticks that were saved; None if they are by another rule."""
     about = header(signature, manifest.oldest, manifest.newest + 1, rule)
-    reader = Reader(folder / chunk.file, None, chunk.bytes)
-    if reader.about != about:
-        if reader.about == {**about, "row": reader.about.get("row")}:
-            return None
-        raise Corrupt("of another format, or of something else")
+    reader = Reader(folder / chunk.file, chunk.bytes)
+    if not reader.has(about):
+        return None
     values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
     if not (np.isfinite(values) & (values >= 0.0)).all():
         raise Corrupt("a priority is negative or not finite")
@@ -115,7 +116,9 @@ def _fill(
     """Restore the ticks of a chunk from `lowest` on; after a failure none can be read."""
     count, skipped = chunk.stop - chunk.first, max(0, lowest - chunk.first)
     about = header(signature, chunk.first, chunk.stop, str(ledger.dtype.descr))
-    reader = Reader(folder / chunk.file, about, chunk.bytes)
+    reader = Reader(folder / chunk.file, chunk.bytes)
+    if not reader.has(about):
+        raise ReplayError("its rows are those of another version of rtagent")
     rows = reader.take(ledger.dtype, (count,))
     slots = np.arange(chunk.first, chunk.stop) % frames.capacity
     step = piece_ticks(frames)
