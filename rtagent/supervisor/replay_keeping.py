@@ -222,10 +222,11 @@ class ReplayKeeping:
     def _report_outcome(self, outcome: dict[str, Any]) -> None:
         """Report an outcome; a replay that is lost, or restored in part, has a kind of its own.
 
-        If a replay cannot be filled, the run ends with that error.
+        If a replay cannot be filled, the run ends with that error, and has no events of its own.
         """
-        if self._saves and "failed" in outcome:
-            self._report.event("replay_failed", source="saver", reason=outcome["failed"])
+        if "failed" in outcome:
+            if self._saves:
+                self._report.event("replay_failed", source="saver", reason=outcome["failed"])
         else:
             kind = "replay_damaged" if "problem" in outcome else self._kind
             self._report.event(kind, source="saver", **outcome)

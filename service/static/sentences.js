@@ -79,7 +79,6 @@ const SENTENCES = {
   precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `
     + Object.entries(e.ms).map(([name, ms]) => `${name} ${plain(ms)} ms`).join(", "),
   demonstrations: (e) => {
-    if (e.failed) return `No demonstration could be loaded: ${e.failed}`;
     if (e.skipped) return `Demonstrations were not loaded: ${e.skipped}`;
     return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
   },

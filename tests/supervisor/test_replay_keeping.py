@@ -18,6 +18,7 @@ from rtagent.processes.launch import ForkServer
 from rtagent.processes.pipe import Pipe
 from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, POLL_S, SILENT_S, ReplayKeeping
 from tests.conftest import eventually, open_descriptors
+from tests.refused import one_line
 from tests.spawned import hang
 
 
@@ -175,6 +176,16 @@ def test_what_is_left_out_of_a_restored_replay_is_an_event_of_its_own_kind(
     stage.report.events.clear()
     stage.keeping.fill(SAVED, HANDLES, 10, lambda: False)
     assert stage.report.events == [(kind, restored)]
+
+
+def test_a_replay_that_cannot_be_restored_is_no_event(stage: Stage) -> None:
+    """The run is refused for it, and with its first event it would have a folder."""
+    stage.process.exitcode, stage.said_at_once = 0, [["failed", "it has changed"]]
+    stage.after(0.1)
+    stage.report.events.clear()
+    with one_line("cannot be restored: it has changed"):
+        stage.keeping.fill(SAVED, HANDLES, 10, lambda: False)
+    assert stage.report.events == []
 
 
 def test_a_silent_saver_is_asked_to_leave_and_then_killed(stage: Stage) -> None:
