@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import Config
-from rtagent.config_sources import load_config, parse_config
+from rtagent.config_sources import all_keys, load_config, parse_config
 from rtagent.env.making import class_or_function
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
@@ -95,6 +95,16 @@ def configuration(
         check_levels(base)
     except ValueError as error:
         raise UserError(f"the configuration in {path} is {error}") from None
+    named = {
+        f"{section}.{key}" for section, settings in base.items() if isinstance(settings, dict)
+        for key in settings
+    }
+    if unknown := sorted(named.difference(all_keys())):
+        raise UserError(
+            f"the run of the checkpoint {path} had a setting {unknown[0]!r:.80}, which this "
+            "version of rtagent does not know; use the version that wrote it, or say how the run was "
+            "configured: --config FILE"
+        )
     config = load_config(base, overrides)
     said = {each.partition("=")[0].strip() for each in overrides}
     for key, value in _called(config).items():

@@ -16,6 +16,7 @@ from rtagent.errors import UserError
 from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
 from rtagent.storage.checkpoint import Checkpoint, Counters
 from rtagent.storage.signature import Signature
+from tests.refused import one_line
 from tests.trained import leave_checkpoint
 
 FILE = Path("theirs.safetensors")
@@ -80,6 +81,15 @@ def test_environments_of_a_checkpoint_need_no_word_of_the_user(
 def test_a_configuration_that_is_none_is_refused(config: Any) -> None:
     with pytest.raises(UserError, match=r"does not say how|nested too deeply"):
         configuration(foreign(config), FILE, None, ())
+
+
+def test_a_setting_of_another_version_is_named_with_its_checkpoint(tmp_path: Path) -> None:
+    """The line named the setting alone, as if the user had given it."""
+    saved = foreign({"env": {"id": "CartPole-v1"}, "learning": {"novel": 3}})
+    with one_line(r"theirs\.safetensors had a setting 'learning\.novel'", "--config FILE"):
+        configuration(saved, FILE, None, ("learning.batch_size=8",))
+    (tmp_path / "run.toml").write_text("[env]\nid = 'CartPole-v1'\n")
+    assert configuration(saved, FILE, str(tmp_path / "run.toml"), ()).env.id == "CartPole-v1"
 
 
 def normalizing(observation_space: Any, action_space: Any) -> nn.Module:
