@@ -261,7 +261,8 @@ def load(path: Path) -> Checkpoint:
         values = json.loads(about)
         if values["format"] != FORMAT:
             raise CheckpointError(
-                f"the checkpoint {path} has format {values['format']}; this version reads {FORMAT}"
+                f"the checkpoint {path} has format {values['format']}, and this version reads "
+                f"{FORMAT}: use the version that wrote it"
             )
         # Older versions wrote neither.
         score, run = values.get("score"), values.get("run", {})

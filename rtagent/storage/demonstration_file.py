@@ -267,7 +267,10 @@ def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
 def _outline(file: Any, text: str) -> Outline:
     values = json.loads(text)
     if values["format"] != FORMAT:
-        raise UserError(f"it has format {values['format']}, and this version reads {FORMAT}")
+        raise UserError(
+            f"it has format {values['format']}, and this version reads {FORMAT}: use the version "
+            "that wrote it"
+        )
     shapes = {name: tuple(file.get_slice(name).get_shape()) for name in _COLUMNS}
     kinds = {"U8": "uint8", "F32": "float32", "I32": "int32"}
     frames, actions = (

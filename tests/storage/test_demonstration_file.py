@@ -162,7 +162,7 @@ def test_files_of_something_else(tmp_path: Path) -> None:
     save_file({"frames": np.zeros(3, np.uint8)}, path, {"rtagent-demonstration": about})
     assert "damaged" in reason(path)
     save_file({}, path, {"rtagent-demonstration": '{"format": 2}'})
-    assert "it has format 2, and this version reads 1" in reason(path)
+    assert "it has format 2, and this version reads 1: use the version that" in reason(path)
     save_file({}, path, {"rtagent-demonstration": "[" * 100_000})
     assert "damaged" in reason(path)
     whole = demonstration()
