@@ -102,8 +102,8 @@ def configuration(
     if unknown := sorted(named.difference(all_keys())):
         raise UserError(
             f"the run of the checkpoint {path} had a setting {unknown[0]!r:.80}, which this "
-            "version of rtagent does not know; use the version that wrote it, or say how the run was "
-            "configured: --config FILE"
+            "version of rtagent does not know; use the version that wrote it, or say how the run "
+            "was configured: --config FILE"
         )
     config = load_config(base, overrides)
     said = {each.partition("=")[0].strip() for each in overrides}
