@@ -11,6 +11,8 @@ import importlib.util
 from collections.abc import Callable
 from functools import cache
 
+from rtagent.errors import UserError
+
 Function = Callable[[int], int]
 """Takes the address of a structure that says what to do."""
 
@@ -19,11 +21,20 @@ def compiled(name: str) -> Function | None:
     """A function of the compiled library; None if there is no such library.
 
     The interpreter's lock is released while it runs.
+
+    Raises:
+        UserError: the library was compiled from other sources, which had no such function.
     """
     library = _library()
     if library is None:
         return None
-    function = getattr(library, name)
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        raise UserError(
+            f"{library._name} was compiled for another version of rtagent and has no {name}: "
+            "install rtagent again, in a checkout with scripts/setup"
+        ) from None
     function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int64
     found: Function = function
     return found

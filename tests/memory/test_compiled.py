@@ -12,6 +12,7 @@ import pytest
 
 from rtagent.memory import compiled
 from tests.installed import needs, require
+from tests.refused import one_line
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = needs(shutil.which("gcc"), "a C compiler")
@@ -34,6 +35,13 @@ def test_the_installation_has_compiled_it() -> None:
     )
     for name in names.split():
         assert compiled.compiled(f"rtagent_{name}") is not None, name
+
+
+@needs_compiler
+def test_a_library_of_another_version_is_refused_in_one_line() -> None:
+    """It was an AttributeError, with a traceback, after the files of a checkout had changed."""
+    with one_line("no rtagent_future: install rtagent again"):
+        compiled.compiled("rtagent_future")
 
 
 def test_every_source_is_compiled() -> None:
