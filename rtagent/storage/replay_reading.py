@@ -157,7 +157,7 @@ def _check_layout(row: np.dtype[Any]) -> None:
     found = {name: each[0] for name, each in (row.fields or {}).items()}
     same = all(name in found and found[name] == np.dtype(kind) for name, kind in COLUMNS)
     if not same or "action" not in found or found["action"].base.kind not in "biuf":
-        raise ValueError("its rows are not those of a ledger")
+        raise ValueError("its rows are those of another version of rtagent, which can export it")
 
 
 def _ended(stretch: Stretch, following: Stretch) -> Stretch:

@@ -23,6 +23,7 @@ from rtagent.storage.replay_files import new_file
 from rtagent.storage.replay_reading import SavedReplay
 from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, _crc
 from rtagent.storage.signature import Signature
+from tests.refused import one_line
 from tests.stored_replay import CHUNK, PIXELS, SIGNATURE, VECTORS, Rings
 from tests.stored_replay import small_chunks as small_chunks
 
@@ -250,6 +251,15 @@ def test_a_chunk_of_another_layout_is_damaged(rings: Rings, tmp_path: Path, row:
     with new_file(path, {"row": row if row == "(" * 5000 else repr(row)}) as put:
         put(np.zeros(1 << 16, np.uint8))
     with pytest.raises(ReplayError, match=path.name):
+        list(SavedReplay(tmp_path).stretches())
+
+
+def test_the_export_of_rows_of_another_version_says_so(rings: Rings, tmp_path: Path) -> None:
+    """It said that they are not those of a ledger."""
+    path = min((tmp_path / "replay").glob("ticks-*"))
+    with new_file(path, {"row": repr([*COLUMNS[:11], *COLUMNS[13:], ("action", "<i4")])}) as put:
+        put(np.zeros(1 << 16, np.uint8))
+    with one_line("rows are those of another version of rtagent", error=ReplayError):
         list(SavedReplay(tmp_path).stretches())
 
 
