@@ -25,9 +25,9 @@ class EnvConfig(Section):
         | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
         | Annotated[list[ActionValue], Field(max_length=256)]
     ) = Field("noop", json_schema_extra=live("at the next tick"))
-    """Default behaviour when no action is ready: `noop`, `repeat`, an action, or
-    `package.module:callable`, which is called with the newest frame, and can be set before the
-    start only. An action that the environment does not have is refused."""
+    """Default behaviour when no action is ready: `noop`, `repeat`, an action (of a Box the flat
+    list of its values), or `package.module:callable`, which is called with the newest frame, and
+    can be set before the start only. An action that the environment does not have is refused."""
     frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
     pending_actions: int = Field(0, ge=0, le=64)

@@ -127,8 +127,9 @@ class BoxActions(Actions):
             values = np.asarray(value, dtype=np.float32)
         except (TypeError, ValueError):
             raise _refused(f"expected numbers, got {value!r}") from None
-        if values.shape not in (space.shape, self.shape):
-            raise _refused(f"expected shape {space.shape}, got {values.shape}")
+        if values.shape not in (self.shape, space.shape):
+            shapes = " or ".join(map(str, dict.fromkeys((self.shape, space.shape))))
+            raise _refused(f"expected shape {shapes}, got {values.shape}")
         if not np.isfinite(values).all():
             raise _refused(f"{value} is not finite")
         values = values.reshape(space.shape)

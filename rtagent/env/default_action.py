@@ -35,8 +35,9 @@ class DefaultBehaviour:
 
         Args:
             config: its `default_action` is `noop`, `repeat`, an action in the environment's own
-                numbering and shape, or `package.module:callable`. The callable gets a copy of the
-                newest frame and returns such an action, whose values are clipped to a Box.
+                numbering, of a Box a flat list, or `package.module:callable`. The callable gets a
+                copy of the newest frame and returns an action, of a Box also in its own shape; its
+                values are clipped.
             adapter: the environment, for its noop and to check actions.
 
         Raises:

@@ -13,6 +13,7 @@ from tests.refused import one_line
 FRAME = np.ones(3, np.float32)
 THREE = gym.spaces.Discrete(3, start=1)
 PLANE = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+GRID = gym.spaces.Box(-1.0, 1.0, (2, 2), np.float32)
 
 
 def behaviour(value, space=THREE, **attributes):
@@ -57,7 +58,8 @@ def test_a_callables_illegal_answer_is_refused(space):
         ([1.0], THREE, "expected a whole number"),
         (1, PLANE, "expected shape"),
         ([0.0, 1.5], PLANE, "outside"),
-        ([0.0], PLANE, "expected shape"),
+        ([0.0], PLANE, "expected shape (2,), got (1,)"),
+        ([0.0], GRID, "expected shape (4,) or (2, 2), got (1,)"),
         ("nop", THREE, "expected noop, repeat, an action or package.module:callable"),
         ("no_such_module:f", THREE, "No module named 'no_such_module'; install it, or put its"),
         ("stub_worlds:nothing", THREE, "stub_worlds has no nothing"),
