@@ -113,7 +113,7 @@ def _in_one_sentence(value: Any, check: Any) -> Any:
         reasons = error.errors()
         if len(reasons) == 1:
             raise
-        text = ", or ".join(plain(each["msg"]) for each in reasons)
+        text = ", or ".join(dict.fromkeys(plain(each["msg"]) for each in reasons))
         text = text.replace("{", "(").replace("}", ")")
         raise PydanticCustomError("alternatives", text) from None
 

@@ -136,3 +136,8 @@ def test_a_reason_is_told_in_the_words_of_the_command_line(
 ) -> None:
     """As `rtagent serve --set` tells it for the same mistake."""
     assert client.patch("/v1/inference", json=body).json()["errors"][0]["reason"] == reason
+
+
+def test_a_reason_is_told_once_however_many_numbers_are_wrong(client: TestClient) -> None:
+    answer = client.patch("/v1/config", json={"env": {"default_action": ["a", "b", "c"]}})
+    assert answer.json()["errors"][0]["reason"].count("must be a valid number") == 1
