@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from rtagent.cli import simulate_run
-from rtagent.cli.options import add_json_option, check_between, option
+from rtagent.cli.options import add_json_option, check_between, check_seconds, option
 from rtagent.cli.output import known, percent, plain_table, print_json, spinner, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
 
-LARGEST = {"seconds": 86_400.0, "spread": 100.0}
+LONGEST_S = 86_400.0
+SPREAD = (0.0, 100.0)
 TICKS = (0.01, 100_000.0)
-"""Bounds of an inference time. Above them, as above `LARGEST`, a simulation would never finish."""
+"""Bounds of an inference time. Above these bounds a simulation would never finish."""
 
 SCHEDULE = {
     "algorithm": "use --set inference.algorithm=VALUE",
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the figures of the second half, or those of a whole run."""
-    _check_most("seconds", args.seconds)
+    check_seconds(args.seconds, LONGEST_S)
     if args.seed is not None and args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
     given = {name: value for name in SCHEDULE if (value := getattr(args, name)) is not None}
@@ -93,15 +94,9 @@ def run(args: argparse.Namespace) -> int:
     return _run_schedule(args, given)
 
 
-def _check_most(name: str, value: float) -> None:
-    most = LARGEST[name]
-    if not value <= most:  # so that NaN is refused, too
-        raise UserError(f"{option(name)} {value:g}: must be a number, at most {most:g}")
-
-
 def _run_schedule(args: argparse.Namespace, given: dict[str, Any]) -> int:
     if "spread" in given:
-        _check_most("spread", given["spread"])
+        check_between("spread", given["spread"], *SPREAD)
     if "inference_ticks" in given:
         check_between("inference-ticks", given["inference_ticks"], *TICKS)
     given.setdefault("spread", USUAL_SPREAD.get(given.get("distribution", ""), 0.0))

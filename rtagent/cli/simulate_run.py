@@ -71,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
     # This imports torch, which takes seconds.
     from rtagent import virtual
 
-    if not args.seconds > 0.0:
-        raise UserError(f"--seconds {args.seconds:g}: must be above 0")
     inference_s, update_s = (_seconds(args, name) for name in ("inference_ms", "update_ms"))
     config, policy = _configured(args)
     if config.r3.memory_budget_mb is not None:

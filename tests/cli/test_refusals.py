@@ -85,8 +85,8 @@ REFUSED = [
     *((f"simulate --inference-ticks {each}", f"--inference-ticks {each}: must be 0.01 to 100000")
       for each in ("0", "nan", "1e-300", "200000")),
     ("simulate --inference-ticks inf", "--inference-ticks inf"),
-    ("simulate --seconds -1", "seconds"),
-    ("simulate --seconds 1e12", "--seconds 1e+12"),
+    *((f"simulate{env} --seconds {each}", f"--seconds {each}: must be above 0, at most 86400")
+      for env in ("", " --env CartPole-v1") for each in ("0", "-1", "nan", "1000000")),
     ("simulate --policy train", "--policy: give --env ID, too"),
     ("simulate --set run.seed=3", "--set: give --env ID, too"),
     ("simulate --step-ticks 1", "step_ticks: must be at least 0, and below 1"),
@@ -94,8 +94,6 @@ REFUSED = [
     ("simulate --env CartPole-v1 --step-ticks 0.5", "with --env, a step takes no time"),
     ("simulate --env CartPole-v1 --processes 3", "--processes: with --env, use --set infer"),
     ("simulate --env CartPole-v1 --inference-ticks 3", "with --env, use --inference-ms MS"),
-    ("simulate --env CartPole-v1 --seconds 0", "--seconds 0: must be above 0"),
-    ("simulate --env CartPole-v1 --seconds nan", "--seconds nan: must be a number, at most 86400"),
     ("simulate --env CartPole-v1 --update-ms 0", "--update-ms 0: must be above 0, at most 3600000"),
     *((f"simulate --env CartPole-v1 {each}", "must be at least 1e-05") for each in (
         "--inference-ms 0.001 --set inference.algorithm=maximum-time", "--update-ms 1e-9",
