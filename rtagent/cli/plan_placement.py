@@ -75,12 +75,12 @@ def measure(
 
 def _draw(path: Path, placement: Placement) -> None:
     profile, plan = placement.profile, placement.plan
-    title = f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions"
+    step = f"a step of {profile.algorithm} with {profile.batch_size} transitions"
     try:
         # Drawn are the medians of the parts, of which the prediction is a multiple.
         predicted_ms, drawn_ms = 1e-3 * placement.predicted_us, 1e-3 * plan.length_us
         said = f"predicted {predicted_ms:.1f} ms, by the medians of its parts {drawn_ms:.1f} ms"
-        draw(path, f"{title}: {said}", placement)
+        draw(path, f"{profile.network}: {step}, {said}", placement)
     except OSError as error:
         raise UserError(f"--picture {path}: {error.strerror}") from None
 
@@ -89,8 +89,8 @@ def _print(document: dict[str, Any], placement: Placement) -> None:
     console = stdout()
     critical = set(document["critical_path"])
     console.print(
-        f"{document['network']}, {document['algorithm']}, {document['batch_size']} transitions; "
-        f"the time of a step on one core has noise {document['noise']:.0%}"
+        f"{document['network']}: a step of {document['algorithm']} with {document['batch_size']} "
+        f"transitions; its time on one core has noise {document['noise']:.0%}"
     )
     rows = (
         (

@@ -86,8 +86,9 @@ def _print(profiles: Sequence[Profile]) -> None:
     for profile in profiles:
         steps = ", ".join(f"{1e-3 * us:.2f} ms in {each}" for each, us in profile.step_us.items())
         console.print(
-            f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions: a step "
-            f"takes {steps} on one core (noise {profile.noise:.0%}, {profile.steps} steps)"
+            f"{profile.network}: a step of {profile.algorithm} with {profile.batch_size} "
+            f"transitions takes {steps} on one core (noise {profile.noise:.0%}, {profile.steps} "
+            "steps)"
         )
         if profile.cores > 1:
             console.print(

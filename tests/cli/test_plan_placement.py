@@ -50,7 +50,7 @@ def test_a_plan_is_printed_and_drawn(run: Run, tmp_path: Path) -> None:
     done = run("plan", "--placement", "--picture", str(picture),
                "--set", f"run.state_dir={tmp_path}")
     assert done.code == 0, done.err
-    assert "a network, dqn, 32 transitions" in done.out
+    assert "a network: a step of dqn with 32 transitions; " in done.out
     assert "(no plan is shorter), on one core 7.80 ms" in " ".join(done.out.split())
     assert "measured: 7.00 ms, on one core 12.00 ms" in " ".join(done.out.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -82,6 +82,7 @@ def test_the_picture_says_the_time_that_is_predicted(
     monkeypatch.setattr(plan_placement, "draw", lambda path, title, plan: titles.append(title))
     drawn = ["--picture", str(tmp_path / "plan.png"), "--set", f"run.state_dir={tmp_path}"]
     document = run("plan", "--placement", "--json", *drawn).document()
+    assert titles[0].startswith("a network: a step of dqn with 32 transitions, predicted ")
     assert f"predicted {document['predicted_ms']:.1f} ms" in titles[0]
     assert f"its parts {document['predicted_ms'] / 2.0:.1f} ms" in titles[0]
 
@@ -91,7 +92,8 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
     done = run("profile", "--set", f"run.state_dir={tmp_path}", "--batch-size", "16", "32")
     assert done.code == 0, done.err
     shown = " ".join(done.out.split())
-    assert shown.count("a step takes 7.80 ms in float32, 14.80 ms in bfloat16") == 2
+    said = "a network: a step of dqn with 32 transitions takes 7.80 ms in float32, 14.80 ms in bf"
+    assert shown.count(said) == 2
     assert "conv forward" in done.out
     assert (tmp_path / FOLDER / "key.json").is_file()
     document = run("profile", "--set", f"run.state_dir={tmp_path}", "--json").document()
