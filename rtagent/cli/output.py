@@ -173,7 +173,8 @@ def stderr() -> Console:
 @contextmanager
 def spinner(text: str) -> Iterator[Callable[[str], None]]:
     """A line that says what is being done, for a terminal only; gives what changes the text."""
-    with stderr().status(Text(printable(text))) as line:
+    # The usual one is in Braille, which a terminal may lack.
+    with stderr().status(Text(printable(text)), spinner="line") as line:
         yield lambda other: line.update(Text(printable(other)))
 
 

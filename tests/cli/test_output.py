@@ -71,6 +71,18 @@ def test_names_beside_a_spinner_are_no_markup(monkeypatch: pytest.MonkeyPatch, n
     assert f"exporting to {printable(name)}" in console.file.getvalue()
 
 
+def test_a_spinner_takes_no_character_that_a_terminal_may_lack(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ASCII terminal was shown \\u280b, \\u2819 and so on."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(output, "stderr", lambda: console)
+    with spinner("starting"):
+        pass
+    assert "starting" in console.file.getvalue()
+    assert console.file.getvalue().isascii()
+
+
 def test_a_pipe_gets_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     stdout().print(plain_table("file", "what", rows=[("f" * 200, "long"), ("f", "")]))
     heading, *lines = capsys.readouterr().out.splitlines()
