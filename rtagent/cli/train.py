@@ -155,19 +155,24 @@ def wait_ready(runtime: Runtime, clock: Clock, stop: StopSignal) -> None:
     Raises:
         UserError: a process keeps failing, or the agent does not act for too long.
     """
-    deadline = clock.now() + BOOT_S
+    began, limit_s = clock.now(), BOOT_S
     while not stop.received:
         try:
             runtime.wait_ready(POLL_S)
             return
         except TimeoutError as error:
             _, _, lacking = str(error).partition(": ")
-        if runtime.world is None:
+        world = runtime.world
+        if world is None:
             # Environment and network are being tried out, which has a limit of its own.
-            deadline = clock.now() + BOOT_S
+            began = clock.now()
+        else:
+            # The first tick is two ticks ahead, and each process first acts on another frame.
+            ticks = 2 + world.control.desired.processes
+            limit_s = BOOT_S + ticks * world.blueprint.tick_seconds
         failure = failure_in(runtime.status())
-        if failure is None and clock.now() > deadline:
-            failure = f"the agent does not act after {BOOT_S:g} s: {lacking}"
+        if failure is None and clock.now() > began + limit_s:
+            failure = f"the agent does not act after {limit_s:.0f} s: {lacking}"
         if failure is not None:
             raise UserError(failure)
     raise KeyboardInterrupt

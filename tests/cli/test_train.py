@@ -60,6 +60,7 @@ class FakeRuntime:
         self.left = False
         self.run_id = "r1"
         self.looks = 0
+        self.tick_s = 0.0
         self.config = Config()
 
     def __call__(self, config: Config) -> FakeRuntime:
@@ -79,7 +80,11 @@ class FakeRuntime:
     @property
     def world(self) -> Any:
         learners = [SimpleNamespace(applied=each) for each in (0, round(self.clock.now() * 10))]
-        return SimpleNamespace(metrics=SimpleNamespace(learners=learners))
+        return SimpleNamespace(
+            metrics=SimpleNamespace(learners=learners),
+            blueprint=SimpleNamespace(tick_seconds=self.tick_s),
+            control=SimpleNamespace(desired=SimpleNamespace(processes=3)),
+        )
 
     def wait_ready(self, timeout: float) -> None:
         if not self.ready:
@@ -279,6 +284,19 @@ def test_what_is_tried_out_before_the_processes_begin_has_a_limit_of_its_own(
 
     def wait_ready(timeout: float) -> None:
         runtime.ready = runtime.clock.now() >= start + 600
+        wait(timeout)
+
+    runtime.wait_ready = wait_ready  # type: ignore[method-assign]
+    assert run("train", "--seconds", "3").code == 0
+
+
+def test_a_world_of_long_ticks_is_waited_for(run: Run, runtime: FakeRuntime) -> None:
+    """Every process of three acts when frames 0 to 2 are there, and the first tick is 2 ahead."""
+    runtime.tick_s = 50.0
+    wait, start = runtime.wait_ready, runtime.clock.now()
+
+    def wait_ready(timeout: float) -> None:
+        runtime.ready = runtime.clock.now() >= start + 4.0 * runtime.tick_s + 60.0
         wait(timeout)
 
     runtime.wait_ready = wait_ready  # type: ignore[method-assign]
