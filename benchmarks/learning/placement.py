@@ -34,6 +34,7 @@ from rtagent.learning.placed import measure_placement
 from rtagent.learning.profiling import take_profile
 from rtagent.placement.gantt import draw
 from rtagent.placement.step import FIRST, place
+from rtagent.processes.freed_memory import keep_freed_memory
 
 CASES = {
     "nature, B=16": ("nature", 1, 16),
@@ -125,6 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--picture", type=new_picture, help="draw the plan of the newest case")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
+    keep_freed_memory()
     clock = MonotonicClock()
     began = clock.now()
     report = {}

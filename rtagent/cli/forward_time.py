@@ -17,6 +17,7 @@ from rtagent.memory.actions import ActionSlots
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.staggering.arbiter import Deposited
 
 LEAST_PASSES = 5
@@ -77,6 +78,8 @@ def _measure_here(
     if not config.learning.processes:
         return measure_acting(config, blueprint, seconds, report), None
     forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
+    # As a learner does, and no inference process.
+    keep_freed_memory()
     update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
     return forward, update
 

@@ -15,6 +15,7 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.gantt import draw
 from rtagent.placement.step import SECOND_CORE_WORTH, Placement, place
+from rtagent.processes.freed_memory import keep_freed_memory
 
 
 def run_placement(args: argparse.Namespace, config: Config) -> int:
@@ -69,6 +70,8 @@ def measure(
     from rtagent.learning.placed import measure_placement
 
     placement, seconds = argument
+    # As a learner does.
+    keep_freed_memory()
     measured = measure_placement(config, blueprint, placement, seconds, report)
     return measured.planned_ms, measured.single_ms
 

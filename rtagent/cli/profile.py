@@ -20,6 +20,7 @@ from rtagent.config import MOST_BATCH, Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
+from rtagent.processes.freed_memory import keep_freed_memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +79,8 @@ def take(
         )
     key = profile_key(config, blueprint, size, build_network(config, blueprint))
     known = None if again else ProfileCache(config.run.state_dir).read(key)
+    # As a learner does, which uses this profile.
+    keep_freed_memory()
     return key, known or take_profile(config, blueprint, size, seconds, report)
 
 

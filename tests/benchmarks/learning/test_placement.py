@@ -10,6 +10,11 @@ import pytest
 from benchmarks.learning import placement
 
 
+@pytest.fixture(autouse=True)
+def _other_tests_measure_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "keep_freed_memory", lambda: None)
+
+
 def test_each_case_is_in_the_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
