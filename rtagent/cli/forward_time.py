@@ -78,7 +78,7 @@ def _measure_here(
     if not config.learning.processes:
         return measure_acting(config, blueprint, seconds, report), None
     forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
-    # As a learner does, and no inference process.
+    # A learner keeps freed memory; an inference process does not.
     keep_freed_memory()
     update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
     return forward, update

@@ -24,7 +24,7 @@ from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
 from rtagent.learning.learners_needed import learners_needed
-from rtagent.processes.limit import usable_cores
+from rtagent.processes.limit import most_busy_cores
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.picture is not None:
         raise UserError("--picture draws the plan of a learning step: give --placement, too")
     forward, update = measure(config, args.seconds)
-    report(args, make_plan(config, forward, update, usable_cores()), _print)
+    report(args, make_plan(config, forward, update, most_busy_cores()), _print)
     return 0
 
 

@@ -70,7 +70,7 @@ def measure(
     from rtagent.learning.placed import measure_placement
 
     placement, seconds = argument
-    # As a learner does.
+    # As in a learner, whose step this is.
     keep_freed_memory()
     measured = measure_placement(config, blueprint, placement, seconds, report)
     return measured.planned_ms, measured.single_ms

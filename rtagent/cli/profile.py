@@ -79,7 +79,7 @@ def take(
         )
     key = profile_key(config, blueprint, size, build_network(config, blueprint))
     known = None if again else ProfileCache(config.run.state_dir).read(key)
-    # As a learner does, which uses this profile.
+    # As in a learner, which plans by this profile.
     keep_freed_memory()
     return key, known or take_profile(config, blueprint, size, seconds, report)
 

@@ -57,7 +57,7 @@ def check_processes(config: Config, most: int) -> None:
         )
 
 
-def usable_cores() -> float:
+def most_busy_cores() -> float:
     """Cores that this process may keep busy: those that it may run on, or its quota if less."""
     return min(len(os.sched_getaffinity(0)), quota_cores())
 

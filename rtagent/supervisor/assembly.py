@@ -143,8 +143,9 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
         return None
     # From here on nothing can be refused.
     setup.probed()
-    for kind, details in (*found.events, *recorded):
-        setup.report.event(kind, source="probe", **details)
+    for teller, events in (("probe", found.events), ("record", recorded)):
+        for kind, details in events:
+            setup.report.event(kind, source=teller, **details)
     return run
 
 

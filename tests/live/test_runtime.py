@@ -212,7 +212,7 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(
             # A start removes the folder of the run before it, and says so.
             assert {path.name for path in runs.iterdir()} == {runtime.run_id, "kept by its owner"}
             [event] = [each for each in runtime.status()["events"] if each["kind"] == "pruned"]
-            assert (event["source"], event["runs"]) == ("probe", 1)
+            assert (event["source"], event["runs"]) == ("record", 1)
         eventually(lambda pids=pids: all(map(gone, pids)), "every process is gone")
         for ask in ASKED:
             with pytest.raises(UserError, match="the run has ended"):

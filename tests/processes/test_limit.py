@@ -15,8 +15,8 @@ from rtagent.processes.limit import (
     LEAST,
     PROCESS_BYTES,
     check_processes,
+    most_busy_cores,
     most_processes,
-    usable_cores,
 )
 
 PLENTY = 1 << 39
@@ -63,4 +63,4 @@ def test_a_quota_of_time_leaves_less_than_the_cores_that_there_are(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     monkeypatch.setattr(limit, "quota_cores", lambda: quota)
-    assert usable_cores() == usable
+    assert most_busy_cores() == usable
