@@ -59,6 +59,9 @@ CASES = {
     "ddpg, B=16": ("ddpg", 1, 16),
     "ddpg, B=64": ("ddpg", 1, 64),
     "ddpg, B=256": ("ddpg", 1, 256),
+    "resnet k=1, B=256": ("resnet", 1, 256),
+    "resnet k=2, B=64": ("resnet", 2, 64),
+    "resnet k=2, B=256": ("resnet", 2, 256),
 }
 """Network, width and transitions."""
 WORLDS = {"mlp": "CartPole-v1", "ddpg": "LunarLanderContinuous-v3"}
