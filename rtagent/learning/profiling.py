@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 import resource
 import sys
 import threading
@@ -45,6 +44,7 @@ from rtagent.policy import networks
 from rtagent.policy.actor_critic import ActorCritic, acting_part
 from rtagent.policy.factory import imported
 from rtagent.policy.inputs import input_space
+from rtagent.processes.limit import most_busy_cores
 
 WAYS = "whole", "alone", "beside"
 """How a step is measured: as a whole; by its parts; by its parts beside a busy core."""
@@ -127,8 +127,8 @@ def describe(config: Config, blueprint: Blueprint) -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """Whole cores that this process may keep busy, at least 1."""
+    return max(1, int(most_busy_cores()))
 
 
 def precisions_of(learning: LearningConfig) -> tuple[str, ...]:

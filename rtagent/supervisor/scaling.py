@@ -6,7 +6,7 @@ processes' registrations and of the ledger, which begins no earlier than the new
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from rtagent.clock import NANO, Clock
 from rtagent.config import Config
 from rtagent.memory.world import World
+from rtagent.processes.limit import most_busy_cores
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
 from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move
@@ -39,7 +40,7 @@ def limits_of(config: Config, tick_s: float, room: int) -> Limits:
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
         algorithm=inference.algorithm,
-        most=max(1, room if waits else min(room, len(os.sched_getaffinity(0)))),
+        most=max(1, room if waits else min(room, math.ceil(most_busy_cores()))),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,8 +16,14 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
 from rtagent.learning.beginning import build_network
-from rtagent.learning.profiling import _time_with_waits, precisions_of, profile_key
+from rtagent.learning.profiling import (
+    _time_with_waits,
+    precisions_of,
+    profile_key,
+    usable_cores,
+)
 from rtagent.memory.blueprint import Blueprint
+from rtagent.processes import limit
 
 
 def configured(*overrides: str) -> Config:
@@ -34,6 +42,16 @@ def test_the_key_follows_the_network_and_the_batch_size() -> None:
             key_of(config, other)}
     assert len(keys) == 4
     assert key_of(config, blueprint) in keys
+
+
+@pytest.mark.parametrize(("quota", "usable"), [(0.5, 1), (1.9, 1), (2.0, 2), (math.inf, 16)])
+def test_a_quota_of_time_leaves_fewer_cores(
+    monkeypatch: pytest.MonkeyPatch, quota: float, usable: int
+) -> None:
+    """In a container with `--cpus 1` a step was planned for two cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(limit, "quota_cores", lambda: quota)
+    assert usable_cores() == usable
 
 
 def test_the_key_follows_what_each_step_does_beside_the_passes() -> None:
