@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import mmap
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from rtagent.memory.arena import available_memory
+from rtagent.memory.usage import LEAST_FREE_BYTES
 
 SAMPLING_S = 0.0005
 _RESET_PEAK = "5"
@@ -70,10 +75,9 @@ def _release_pinned() -> None:
 
 
 def ask_for(count: int) -> None:
-    """Make sure that so many bytes could be allocated, without using any.
+    """Make sure that so many bytes could be allocated and used, without using any.
 
-    If they could not, unused memory is given back first. The limit of a control group is not seen
-    here, for it is reached only by using memory: `r3/pressure.py` watches it.
+    If they could not, unused memory is given back first.
 
     Raises:
         MemoryError: so many bytes cannot be had.
@@ -90,6 +94,10 @@ def ask_for(count: int) -> None:
 
 def _map(count: int) -> None:
     mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    # The kernel promises more than there is, and ends the process that uses it. As much as
+    # `r3/pressure.py` keeps free is there: to look takes longer than an update of a small network.
+    if count > LEAST_FREE_BYTES and count > available_memory():
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) -> int:

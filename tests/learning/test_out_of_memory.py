@@ -98,6 +98,16 @@ def test_asking_for_memory_uses_none(answer_of: Callable[..., Any]) -> None:
     assert used < 2 * MIB
 
 
+def test_memory_that_the_kernel_promises_and_does_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a container the kernel ended each learner that used such memory, again and again."""
+    monkeypatch.setattr(out_of_memory, "available_memory", lambda: 96 * MIB)
+    out_of_memory.ask_for(96 * MIB)
+    with pytest.raises(MemoryError, match="cannot be had"):
+        out_of_memory.ask_for(97 * MIB)
+
+
 def test_unused_memory_is_given_back_before_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
