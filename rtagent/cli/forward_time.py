@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class ForwardTimes:
         precision: of its forward pass.
         parameters: their number.
         forward_s: seconds of each forward pass.
+        busy_s: of a core, for which a forward pass keeps it busy, on average: less where a quota of
+            CPU time or other programs hold it up.
         inference_s: seconds of each inference from the frame to the action, as an inference process
             counts them: observation, forward pass, exploration, registration; padded by the
             injected latency.
@@ -49,6 +52,7 @@ class ForwardTimes:
     precision: str
     parameters: int
     forward_s: npt.NDArray[np.float64]
+    busy_s: float
     inference_s: npt.NDArray[np.float64]
     takeover_s: npt.NDArray[np.float64]
 
@@ -93,36 +97,39 @@ def measure_acting(
 
     acting, rng = ActingPolicy.of(config, blueprint), np.random.default_rng(config.run.seed)
     acting.warm_up()
-    passes, whole = _time_passes(acting, _InferenceSteps(config, blueprint), seconds, on_progress)
+    steps = _InferenceSteps(config, blueprint)
+    passes, whole, busy_s = _time_passes(acting, steps, seconds, on_progress)
     padding = [draw(config.inference, rng) for _ in passes]
     return ForwardTimes(
         rate_hz=blueprint.rate_hz, network=blueprint.network,
         precision=blueprint.precision, parameters=blueprint.parameters,
-        forward_s=np.array(passes), inference_s=np.maximum(whole, padding),
+        forward_s=np.array(passes), busy_s=busy_s,
+        inference_s=np.maximum(whole, padding),
         takeover_s=takeover_times(acting, blueprint.parameters, seconds),
     )
 
 
 def _time_passes(
     acting: Any, steps: _InferenceSteps, seconds: float, on_progress: Callable[[float], None]
-) -> tuple[list[float], list[float]]:
-    """Seconds of each forward pass, and of each inference."""
+) -> tuple[list[float], list[float], float]:
+    """Seconds of each forward pass, and of each inference; of a core for a pass, on average."""
     clock = MonotonicClock()
     passes: list[float] = []
     whole: list[float] = []
+    busy_s = 0.0
     start = after = clock.now()
     while after - start < seconds or len(passes) < LEAST_PASSES:
         before = clock.now()
         observation = steps.observe()
-        read = clock.now()
+        read, busy_s = clock.now(), busy_s - time.process_time()
         answer = acting.values(observation)
-        answered = clock.now()
+        answered, busy_s = clock.now(), busy_s + time.process_time()
         steps.register(answer, answered)
         after = clock.now()
         passes.append(answered - read)
         whole.append(after - before)
         on_progress(min(1.0, (after - start) / seconds))
-    return passes, whole
+    return passes, whole, busy_s / len(passes)
 
 
 class _InferenceSteps:

@@ -84,7 +84,7 @@ def make_plan(
     wanted = max(tick, (inference.action_deadline_ms or 0.0) / 1e3)
     mean = float(measured.inference_s.mean())
     processes = processes_for(measured.inference_s, wanted)
-    busy = float(measured.forward_s.mean()) / wanted
+    busy = measured.busy_s / wanted
     learning = None if update is None else _learning(config, update, tick)
     learning_advice: list[str] = []
     if config.learning.processes:
@@ -120,7 +120,7 @@ def _learning(config: Config, update: UpdateTimes, tick_s: float) -> dict[str, A
         "apply_ms": _spread(update.apply_s),
         "learners_needed": learners_needed(gradient, apply, tick_s),
         "configured_learners": config.learning.processes,
-        "cores_needed": (gradient + apply) / tick_s,
+        "cores_needed": update.busy_s / tick_s,
     }
 
 

@@ -5,6 +5,7 @@ The update is a learner's, on a shared state that only this process sees.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -34,12 +35,14 @@ class UpdateTimes:
         batch_size: transitions per update.
         gradient_s: seconds of each gradient, from reading the weights to clipping it.
         apply_s: seconds of applying each.
+        busy_s: of a core, for which an update keeps it busy, on average.
     """
 
     algorithm: str
     batch_size: int
     gradient_s: npt.NDArray[np.float64]
     apply_s: npt.NDArray[np.float64]
+    busy_s: float
 
 
 def measure_updates(
@@ -75,19 +78,21 @@ def measure_updates(
         batch = blank(blueprint, learning, learning.update_size)
     else:
         batch = random_batch(blueprint, learning.update_size, config.run.seed)
-    gradients, applies = _time_updates(update, batch, seconds, on_progress)
+    gradients, applies, busy_s = _time_updates(update, batch, seconds, on_progress)
     algorithm = resolved_algorithm(config.learning, blueprint.action_space)
-    return UpdateTimes(algorithm, len(batch.actions), np.array(gradients), np.array(applies))
+    return UpdateTimes(
+        algorithm, len(batch.actions), np.array(gradients), np.array(applies), busy_s
+    )
 
 
 def _time_updates(
     update: Any, batch: Any, seconds: float, on_progress: Callable[[float], None]
-) -> tuple[list[float], list[float]]:
-    """Seconds of each gradient, and of applying each."""
+) -> tuple[list[float], list[float], float]:
+    """Seconds of each gradient, and of applying each; of a core for an update, on average."""
     clock = MonotonicClock()
     gradients: list[float] = []
     applies: list[float] = []
-    start = clock.now()
+    start, began = clock.now(), time.process_time()
     for number in count():
         before = clock.now()
         update.refresh()
@@ -96,11 +101,11 @@ def _time_updates(
         update.apply(gradient)
         after = clock.now()
         if number == WARM_UPS - 1:
-            start = after
+            start, began = after, time.process_time()
         elif number >= WARM_UPS:
             gradients.append(computed - before)
             applies.append(after - computed)
             on_progress(min(1.0, (after - start) / seconds))
             if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
                 break
-    return gradients, applies
+    return gradients, applies, (time.process_time() - began) / len(gradients)

@@ -19,10 +19,14 @@ from tests.cli.conftest import Run
 TICK_S = 1.0 / 59.7275
 
 
-def _measured(forward_s: list[float], inference_s: list[float] | None = None) -> ForwardTimes:
+def _measured(
+    forward_s: list[float], inference_s: list[float] | None = None, held_up: float = 1.0
+) -> ForwardTimes:
+    """Times of passes, which last `held_up` times as long as they keep a core busy."""
     return ForwardTimes(
         rate_hz=59.7275, network="nature", precision="float32", parameters=1000,
-        forward_s=np.array(forward_s), inference_s=np.array(inference_s or forward_s),
+        forward_s=np.array(forward_s), busy_s=float(np.mean(forward_s)) / held_up,
+        inference_s=np.array(inference_s or forward_s),
         takeover_s=np.array([2e-3]),
     )
 
@@ -31,8 +35,9 @@ def _plan(measured: ForwardTimes, *overrides: str, cores: int = 2) -> dict[str, 
     return make_plan(load_config(None, overrides, {}), measured, _update(1e-3, 1e-4), cores)
 
 
-def _update(gradient_s: float, apply_s: float) -> UpdateTimes:
-    return UpdateTimes("dqn", 32, np.full(10, gradient_s), np.full(10, apply_s))
+def _update(gradient_s: float, apply_s: float, held_up: float = 1.0) -> UpdateTimes:
+    busy_s = (gradient_s + apply_s) / held_up
+    return UpdateTimes("dqn", 32, np.full(10, gradient_s), np.full(10, apply_s), busy_s)
 
 
 def _learning(update: UpdateTimes | None, *overrides: str, cores: int = 8) -> dict[str, Any]:
@@ -78,6 +83,15 @@ def test_a_quota_of_time_counts_as_so_many_cores(
     plan = run("plan", "--json").document()
     assert (plan["cores"], plan["enough_cores"]) == (0.5, False)
     assert "keeps 0.8 cores busy and there are 0.5;" in plan["advice"][0]
+
+
+def test_time_for_which_a_quota_holds_a_process_up_keeps_no_core_busy() -> None:
+    """It counted twice: the passes took longer, and there were fewer cores for them."""
+    measured, update = _measured([0.8 * TICK_S] * 10, held_up=4.0), _update(0.12, 0.004, 4.0)
+    plan = make_plan(load_config(None, [], {}), measured, update, 0.5)
+    assert plan["cores_needed"] == pytest.approx(0.2)
+    assert plan["enough_cores"]
+    assert plan["learning"]["cores_needed"] == pytest.approx(0.031 / TICK_S)
 
 
 def test_injected_latency_needs_no_core() -> None:
