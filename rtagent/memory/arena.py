@@ -28,6 +28,9 @@ PAGE = mmap.PAGESIZE
 FALLOCATE_STEP = 8 << 20
 """Bytes reserved at a time: about 2 ms of work."""
 
+OF_NETWORK = frozenset({"learner", "weights", "engine"})
+"""The purposes whose memory follows from the number of parameters."""
+
 _PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 _FALLOC_FL_KEEP_SIZE = 1
@@ -173,9 +176,10 @@ def check_memory(needs: Mapping[str, int]) -> None:
     total, available = sum(needs.values()), available_memory()
     if total > available:
         largest = max(needs, key=lambda name: needs[name])
+        lower = "take a smaller network" if largest in OF_NETWORK else "lower replay.capacity"
         raise UserError(
             f"too little memory: {total >> 20} MiB are needed ({needs[largest] >> 20} MiB of it "
-            f"for {largest}) and {available >> 20} MiB are available; lower replay.capacity"
+            f"for {largest}) and {available >> 20} MiB are available; {lower}"
         )
 
 

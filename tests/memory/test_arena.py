@@ -241,6 +241,18 @@ def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch)
         check_memory({"ledger": 40 << 20, "frames": (60 << 20) + 1, "weights": 1 << 20})
 
 
+@pytest.mark.parametrize(("largest", "told"), [
+    ("frames", "lower replay.capacity"), ("learner", "take a smaller network"),
+])
+def test_check_memory_says_what_saves_the_most(
+    monkeypatch: pytest.MonkeyPatch, largest: str, told: str
+) -> None:
+    """It told to lower replay.capacity where the state of the learners alone was too large."""
+    monkeypatch.setattr(arena_module, "available_memory", lambda: 50 << 20)
+    with pytest.raises(UserError, match=f"{told}$"):
+        check_memory({"ledger": 1 << 20, largest: 60 << 20})
+
+
 def test_available_memory_is_that_of_the_fullest_container(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = [Level("machine", 1000, 700), Level("group", 500, 300)]
     monkeypatch.setattr(arena_module, "memory_levels", lambda: levels)
