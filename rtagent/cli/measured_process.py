@@ -84,8 +84,8 @@ def _ended(process: launch.Process, env_id: str) -> UserError:
     if process.failure:
         return UserError(f"{process.failure}; {LIMITS}")
     return UserError(
-        f"the environment or the network of env.id = {env_id!r} ended its process (exit code "
-        f"{process.exitcode}) while it was measured"
+        f"the environment or the network of env.id = {env_id!r} ended its process "
+        f"({launch.exit_code(process.exitcode)}) while it was measured"
     )
 
 

@@ -84,6 +84,12 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
+def exit_code(code: int | None) -> str:
+    """The exit code of a process that has ended by itself, with what SIGKILL mostly means then."""
+    killed = code == -signal.SIGKILL
+    return f"exit code {code}" + ": killed, as by the kernel where memory runs out" * killed
+
+
 class Process:
     """A child of the fork server, as its owner sees it.
 

@@ -28,7 +28,7 @@ from rtagent.logs.shortening import current_traceback
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.fork_server import Inherited
-from rtagent.processes.launch import ForkServer, Process
+from rtagent.processes.launch import ForkServer, Process, exit_code
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.worker import LAST_WORDS_S, start_life
 from rtagent.supervisor.child import spawned
@@ -72,7 +72,7 @@ def find_shapes(
     """
     ended = (
         f"the environment or the network of env.id = {config.env.id!r} ended its process "
-        "(exit code {code}) while it was being built"
+        "({code}) while it was being built"
     )
     answer = _ask(
         fork_server, stopping, "probe", ended, "environment and policy cannot be tried out",
@@ -99,7 +99,7 @@ def record_run(
     Raises:
         UserError: no process can be started, or the state directory does not answer.
     """
-    ended = "the process that writes the record of the run ended (exit code {code})"
+    ended = "the process that writes the record of the run ended ({code})"
     events: Events | None = _ask(
         fork_server, stopping, "record", ended, "the record of the run cannot be written",
         _record, config, run_dir, list(map(str, sys.argv)),
@@ -120,7 +120,7 @@ def publish_first_weights(
     Raises:
         UserError: they cannot be published.
     """
-    ended = "the process that publishes the first weights ended (exit code {code})"
+    ended = "the process that publishes the first weights ended ({code})"
     _ask(
         fork_server, stopping, "weights", ended, "the first weights cannot be published",
         _publish, handles, resume,
@@ -134,7 +134,7 @@ def _ask(
     """What `body` returns in a child, given `args` and a `Doing`; None if `stopping`.
 
     Args:
-        ended: the error if the child ends without an answer; `{code}` in it is the exit code.
+        ended: the error if the child ends without an answer; `{code}` in it names the exit code.
         failed: begins the error if the body raises something else than a `UserError`.
 
     Raises:
@@ -157,7 +157,7 @@ def _ask(
         except EOFError:
             process.join(POLL_S)
             why = f"{process.failure}; {LIMITS}" if process.failure else None
-            raise UserError(why or ended.format(code=process.exitcode)) from None
+            raise UserError(why or ended.format(code=exit_code(process.exitcode))) from None
         finally:
             # A simulator that it has started would outlive it, unless it has closed its world.
             process.kill(whole_tree=message is None or message[0] == "doing")

@@ -53,7 +53,9 @@ def test_an_error_of_rtagent_itself_keeps_its_calls(
 @pytest.mark.parametrize(("failure", "code", "said"), [
     ("no process: Resource temporarily unavailable", REFUSED,
      f"^no process: Resource temporarily unavailable; {LIMITS}$"),
-    (None, -9, r"ended its process \(exit code -9\) while it was measured$"),
+    (None, -11, r"ended its process \(exit code -11\) while it was measured$"),
+    # In a container with --memory the environment was blamed for the kernel's doing.
+    (None, -9, r"\(exit code -9: killed, as by the kernel where memory runs out\) while it was"),
 ])
 def test_why_nothing_was_measured_is_told_and_nothing_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, failure: str | None, code: int, said: str
