@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.process_figures import cpu_s
 
-BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+BUSY = "import time\nwhile time.process_time() < 0.25: pass"
 
 
 @pytest.mark.process
@@ -19,5 +19,6 @@ def test_the_time_of_a_process_that_has_ended_is_that_of_its_parent() -> None:
     before = cpu_s(os.getpid())
     with subprocess.Popen([sys.executable, "-c", BUSY]) as process:
         pass
-    assert cpu_s(os.getpid()) - before >= 0.19
+    # The kernel counts in hundredths, and rounds down.
+    assert cpu_s(os.getpid()) - before >= 0.2
     assert cpu_s(process.pid) == 0.0
