@@ -81,9 +81,9 @@ class WorldMemory:
             "ledger": Ledger.arrays(blueprint),
         }
         self.bytes_per_tick = sum(size for arrays in self._slots.values() for _, size in arrays)
-        most = config.r3.memory_budget_mb
-        limit = capacity if most is None else max(1, self.ticks_in(most << 20))
-        fixed = _fixed_sizes(config, blueprint)
+        most, fixed = config.r3.memory_budget_mb, _fixed_sizes(config, blueprint)
+        rest = None if most is None else (most << 20) - sum(fixed.values())
+        limit = capacity if rest is None else max(1, self.ticks_in(rest))
         check_memory({**fixed, **_ring_sizes(blueprint, limit)})
         self._arenas: dict[str, Arena] = {}
         try:

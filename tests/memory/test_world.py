@@ -191,6 +191,9 @@ def test_budget_limits_what_must_be_there(monkeypatch: pytest.MonkeyPatch) -> No
         WorldMemory(config(100_000, "r3.memory_budget_mb=250"), ATARI)
     with laid_out(100_000, "r3.memory_budget_mb=100") as memory:
         assert ring_pages(memory) < 10 * MIB
+    # The budget is for all of the memory: what is not replay was asked for beyond it.
+    with laid_out(100_000, "r3.memory_budget_mb=199"):
+        pass
     del memory
     with pytest.raises(UserError, match="too little memory"):
         # A budget beyond the whole ring asks for no more than that.
