@@ -35,6 +35,7 @@ from tests.refused import one_line
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 # An example that takes a slow or busy machine long is no failure.
 settings.register_profile(
@@ -90,7 +91,11 @@ def _what_is_there_is_no_garbage() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Chance, and the number of torch's threads, are the same whatever ran before a test."""
+    """Chance, signals and the number of torch's threads are the same whatever ran before a test."""
+    # The command line of a benchmark changes what ends a program, and how.
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
+    sys.excepthook = sys.__excepthook__
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:

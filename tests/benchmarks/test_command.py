@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -40,6 +41,14 @@ def test_bad_input_is_one_line_that_names_the_command(
     assert wrong[-1].removeprefix("--seed=") in said
     assert said.endswith(" (see rtagent bench chunks --help)\n")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_no_test_finds_the_signals_that_one_before_it_has_changed(time: str) -> None:
+    """A test of what SIGTERM does to a command passed in vain after a benchmark's command line."""
+    before = signal.getsignal(signal.SIGTERM)
+    command_line("Chunks.")
+    assert signal.getsignal(signal.SIGTERM) is not before, time
 
 
 @pytest.mark.parametrize(("file", "why"), [
