@@ -24,7 +24,7 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
-from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.evaluation.trained_policy import Answering, TrainedPolicy
 from rtagent.files.certificate import tls_context
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.device import usable_device
@@ -110,7 +110,8 @@ def _factory_policy(args: argparse.Namespace) -> Served:
         )
     blueprint = probe(config)
     spaces = input_space(blueprint), blueprint.action_space
-    module = build(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
+    head = head_of(config.learning, blueprint.action_space)
+    module = Answering(build(config.policy, *spaces, head), head)
     return _served(module.eval().requires_grad_(False), blueprint, config, {})
 
 

@@ -22,7 +22,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.policy import networks
 from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.heads import Head, expected_values
+from rtagent.policy.heads import Head, OutputHead, expected_values
 from rtagent.policy.inputs import input_space
 from rtagent.policy.networks import head_of
 from rtagent.storage import checkpoint as checkpoints
@@ -184,9 +184,7 @@ class TrainedPolicy:
         states.
         """
         head = head_of(self._config.learning, self.blueprint.action_space)
-        support = head.support if isinstance(head, Head) else None
-        mean = networks.mean_of(head) or nn.Identity()
-        return Answering(self.network, mean, None if support is None else support.values()).eval()
+        return Answering(self.network, head).eval()
 
 
 class Answering(nn.Module):
@@ -194,16 +192,16 @@ class Answering(nn.Module):
 
     Args:
         network: the acting part.
-        mean: from the output of an actor to its mean.
-        support: (atoms,) of the distributions. If None, the network has none.
+        head: of the network.
     """
 
     support: Tensor | None
 
-    def __init__(self, network: nn.Module, mean: nn.Module, support: Tensor | None) -> None:
+    def __init__(self, network: nn.Module, head: OutputHead) -> None:
         super().__init__()
-        self.network, self.mean = network, mean
-        self.register_buffer("support", support)
+        self.network, self.mean = network, networks.mean_of(head) or nn.Identity()
+        support = head.support if isinstance(head, Head) else None
+        self.register_buffer("support", None if support is None else support.values())
 
     def forward(self, observation: Tensor, *beside: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """(B, stack, ...) to (B, actions) values or (B, n) actions, and the new states if any."""

@@ -250,8 +250,8 @@ class SquashedMean(Squash):
     """Turns answers of a `GaussianHead` into mean actions (n,), squashed into the bounds."""
 
     def forward(self, answers: Tensor) -> Tensor:
-        """(B, 2 n) to (B, n), within the bounds."""
-        means, _ = answers.chunk(2, dim=1)
+        """(..., 2 n) to (..., n), within the bounds."""
+        means, _ = answers.chunk(2, dim=-1)
         return self._bounds.unscaled(means.float().tanh())
 
 

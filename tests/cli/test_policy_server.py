@@ -49,6 +49,17 @@ class Counter(Ramp):
 class Told(Ramp):
     def forward(self, observations, pending):
         return super().forward(observations)
+
+class Distributions(Ramp):
+    def forward(self, observations):
+        return 1e3 * torch.eye(51)[[0, 50]].expand(len(observations), -1, -1)
+
+class Drawn(nn.Module):
+    def __init__(self, observation_space, action_space):
+        super().__init__()
+
+    def forward(self, observations):
+        return torch.tensor([0.0, -1.0]).expand(len(observations), -1)
 """
 
 
@@ -140,6 +151,22 @@ def test_a_factory_is_served(
     np.testing.assert_array_equal(found["values"], np.tile(values, (ticks, 1)) if ticks else values)
     np.testing.assert_array_equal(found["actions"], [[1]] * max(ticks, 1))
     assert found.get("policy_state", np.zeros(0)).tolist() == [1.0] * state
+
+
+@pytest.mark.usefixtures("_importable")
+@pytest.mark.parametrize(("factory", "algorithm", "environment", "key", "wanted"), [
+    ("Distributions", "c51", "CartPole-v1", "values", [-10.0, 10.0]),
+    ("Drawn", "sac", "Pendulum-v1", "actions", [[0.0]]),
+])
+def test_a_factory_whose_network_gives_distributions_answers_with_their_means(
+    ask: Callable[..., Any], factory: str, algorithm: str, environment: str, key: str, wanted: Any
+) -> None:
+    size = {"CartPole-v1": 4, "Pendulum-v1": 3}[environment]
+    _, found, _ = ask(
+        {"observation": np.zeros((1, size), np.float32)}, f"ramp_policy:{factory}",
+        "--set", f"env.id={environment}", "--set", f"learning.algorithm={algorithm}",
+    )
+    np.testing.assert_allclose(found[key], wanted, atol=1e-6)
 
 
 @pytest.mark.usefixtures("_importable")
