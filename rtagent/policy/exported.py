@@ -6,6 +6,7 @@ consecutive ticks. `rtagent export` writes such files.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def load(observation_space: Any, action_space: Any, file: str, device: str) -> L
 
 
 def _torch_program(path: Path) -> Loaded:
-    module = torch.export.load(path).module()
+    module = _program(path).module()
 
     def ask(observation: Answer) -> Answer:
         with torch.inference_mode():
@@ -48,6 +49,28 @@ def _torch_program(path: Path) -> Loaded:
         return answer
 
     return ask
+
+
+def _program(path: Path) -> torch.export.ExportedProgram:
+    """Load a program.
+
+    If a file cannot be read, torch logs the reason with a traceback, and its own error only refers
+    to that: so the reason is kept from the log, and raised.
+    """
+    log, reasons = logging.getLogger("torch.export"), list[BaseException | None]()
+
+    def keep_reason(record: logging.LogRecord) -> bool:
+        if record.exc_info:
+            reasons.append(record.exc_info[1])
+        return not record.exc_info
+
+    log.addFilter(keep_reason)
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise (*reasons, error)[0] or error from None
+    finally:
+        log.removeFilter(keep_reason)
 
 
 def _onnx_program(path: Path) -> Loaded:

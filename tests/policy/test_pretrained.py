@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -84,23 +85,32 @@ def test_values_of_discrete_actions(tmp_path: Path) -> None:
     assert policy.values(np.full((2, 8, 6), 2, np.uint8)).tolist() == [[192.0, -192.0, 0.0]]
 
 
-def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(Sums(), PICTURES, tmp_path / "sums.pt2")
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     (tmp_path / "broken.pt2").write_bytes(b"no program")
+    torch.save({}, tmp_path / "weights.pt2")
     cases: list[tuple[str, Any, Any, dict[str, Any], str]] = [
         ("nothing.pt2", ARM, VECTORS, {}, "no such file"),
         ("policy.h5", ARM, VECTORS, {}, r"must end in \.pt2 .* or \.onnx"),
         ("broken.pt2", ARM, VECTORS, {}, "cannot be loaded"),
         ("broken.onnx", ARM, VECTORS, {}, "cannot be loaded"),
+        ("weights.pt2", ARM, VECTORS, {}, "cannot be loaded: .*archive_format: file not found"),
         ("sums.pt2", TURNS, VECTORS, {}, "fails on float32 observations of the shape"),
         ("sums.pt2", ARM, PICTURES, {}, r"answers .* \(1, 3\), not with \(2,\)"),
         ("sums.pt2", TURNS, PICTURES, {"device": "cuda"}, "runs on the CPU"),
         ("x/y", ARM, VECTORS, {"factory": "rtagent.nothing:load"}, "cannot be imported"),
     ]
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", logged.append)
+    monkeypatch.setattr(logging.getLogger("torch.export"), "handlers", [handler])
     for name, actions, seen, more, message in cases:
         with one_line(message):
             opened(tmp_path / name, actions, seen, **more)
+    assert not logged, "torch says the same with a traceback"
 
 
 @pytest.mark.parametrize(("change", "name"), [
