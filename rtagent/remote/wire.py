@@ -11,6 +11,7 @@ side is checked before it is read.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import socket
 import ssl
@@ -24,6 +25,10 @@ from websockets.sync.client import ClientConnection, connect
 from rtagent.clock import Clock
 from rtagent.errors import UserError, reason_of
 from rtagent.remote.protocol import ProtocolError, decode
+
+_LOG = logging.getLogger(__name__)
+# The package logs, with a traceback, what ends a connection; its errors say it, too.
+_LOG.disabled = True
 
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
 LARGEST_ANSWER = 16 << 20
@@ -125,7 +130,7 @@ class WebsocketDialer:
             connection = connect(
                 self._address, compression=None, max_size=LARGEST_ANSWER, proxy=None,
                 additional_headers=self._headers, open_timeout=self._open_s,
-                close_timeout=LEAVING_S, ping_interval=None,
+                close_timeout=LEAVING_S, ping_interval=None, logger=_LOG,
             ).__enter__()
         except websockets.InvalidStatus as error:
             status = error.response.status_code
@@ -136,6 +141,9 @@ class WebsocketDialer:
                 # A proxy before a server that is gone closes the connection.
                 raise LostError("the connection was closed at once") from None
             raise RefusedError(f"no websocket there: {_reason(error)}") from None
+        except AssertionError:
+            # The package expects no greeting before its own request.
+            raise RefusedError("no websocket there: the server speaks first") from None
         try:
             metadata = decode(connection.recv(self._open_s))
             # Over a slow link, it takes longer until a lost packet was sent again.

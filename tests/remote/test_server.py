@@ -14,7 +14,7 @@ import pytest
 import websockets
 from openpi_client import msgpack_numpy
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 from websockets.utils import accept_key
 
@@ -180,6 +180,27 @@ def test_a_connection_that_is_closed_at_once_is_lost_not_refused() -> None:
             dialled(f"ws://127.0.0.1:{sock.getsockname()[1]}")
         hanging_up.join(30.0)
     assert not isinstance(lost.value, RefusedError)
+
+
+def test_a_server_that_speaks_first_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one of mail does; the package fails an assertion if it reads that before it has asked."""
+    handshake = ClientConnection.handshake
+
+    def after_the_greeting(connection: ClientConnection, *arguments: Any) -> None:
+        eventually(lambda: connection.close_deadline is not None, "the greeting is read")
+        handshake(connection, *arguments)
+
+    monkeypatch.setattr(ClientConnection, "handshake", after_the_greeting)
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as accepting:
+        accepted = accepting.submit(listening.accept)
+        greeting = accepting.submit(lambda: accepted.result()[0].sendall(b"220 ready\r\n"))
+        with pytest.raises(RefusedError, match=r"^no websocket there: the server speaks first$"):
+            dialled(f"ws://127.0.0.1:{listening.getsockname()[1]}")
+        greeting.result(30.0)
+        accepted.result()[0].close()
+    assert not caplog.records
 
 
 def test_a_server_that_pings_and_reads_nothing_is_given_up() -> None:
