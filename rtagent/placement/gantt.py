@@ -16,6 +16,8 @@ COLOURS = {
 of Tol for a policy's pass)."""
 EDGE = "black"
 LOW_PRECISION = "//"
+IN_A_ROW = 8
+"""Entries of the legend, which is no wider than the picture then."""
 
 
 def draw(path: Path, title: str, placement: Placement) -> None:
@@ -49,8 +51,13 @@ def draw(path: Path, title: str, placement: Placement) -> None:
     axis.set_xlabel("milliseconds")
     axis.set_title(title)
     used = dict.fromkeys(part.kind for part in placement.profile.parts)
-    axis.legend(
-        handles=[Patch(color=COLOURS[kind], label=kind) for kind in used],
-        ncols=len(used), loc="upper center", bbox_to_anchor=(0.5, -0.3), frameon=False, fontsize=8,
+    marks = [Patch(facecolor="white", edgecolor=EDGE, label="critical path")]
+    if any(placement.unit(n).precision != "float32" for n in range(len(placement.plan.placed))):
+        marks.append(Patch(
+            facecolor="white", edgecolor="grey", hatch=LOW_PRECISION, label="lower precision",
+        ))
+    figure.legend(
+        handles=[*(Patch(color=COLOURS[kind], label=kind) for kind in used), *marks],
+        ncols=IN_A_ROW, loc="outside lower center", frameon=False, fontsize=8,
     )
     figure.savefig(path, dpi=120)
