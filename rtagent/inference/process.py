@@ -5,7 +5,7 @@ from __future__ import annotations
 from rtagent.inference.driver import Driver
 from rtagent.inference.engine_weights import TRIALS, EnginePolicy, EngineWeights, OpeningThread
 from rtagent.inference.engines.interface import Answer
-from rtagent.inference.engines.registry import make, wanted_engines
+from rtagent.inference.engines.registry import loaded
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import NoWeights, Weights
 from rtagent.memory.engine_models import ENGINES, PRECISIONS, Bytes, ModelInfo
@@ -69,7 +69,8 @@ def _engine_weights(
     models = context.world.engine_models
     assert models is not None
     # Imported here, not in the thread: an import holds the interpreter's lock for long.
-    engines = {name: make(name) for name in wanted_engines(context.config.policy)}
+    # The converter says why an engine cannot be loaded, and makes no model for it.
+    engines = loaded(context.config.policy, lambda name, why: None)
     context.beat()
     zeros = context.blueprint.no_observation()
 

@@ -20,7 +20,7 @@ from rtagent.clock import NANO
 from rtagent.inference.engines.agreement import recent_observations
 from rtagent.inference.engines.choice import Choice, Converted
 from rtagent.inference.engines.interface import Observations
-from rtagent.inference.engines.registry import candidates, make, wanted_engines
+from rtagent.inference.engines.registry import candidates, loaded
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import EngineModels, ModelInfo
@@ -181,7 +181,9 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     exact = ActingPolicy.of(config, blueprint, "float32")
     models = context.world.engine_models
     assert models is not None
-    engines = {name: make(name) for name in wanted_engines(config.policy)}
+    engines = loaded(config.policy, lambda name, why: context.event(
+        "engine_unusable", engine=name, reason=f"it cannot be loaded: {why}"
+    ))
     support = support_of(config.learning)
     zeros = blueprint.no_observation()
     network = Traceable(exact.module, zeros, None if support is None else support.values())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from rtagent.config import PolicyConfig
-from rtagent.errors import UserError
+from rtagent.errors import UserError, typed_line
 from rtagent.inference.engines.interface import Engine
 from rtagent.memory.engine_models import ENGINES, PRECISIONS, Precision
 
@@ -61,13 +61,29 @@ class Candidate:
 
 
 def make(name: str) -> Engine:
-    """Load an engine.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Load an engine; raises whatever its package raises if that cannot be loaded."""
     engine: Engine = pkgutil.resolve_name(REGISTER[name].path)()
     return engine
+
+
+def loaded(policy: PolicyConfig, refused: Callable[[str, str], object]) -> dict[str, Engine]:
+    """The configured engines, by name, without those that cannot be loaded.
+
+    A package may be installed, and lack a library of the system.
+
+    Args:
+        policy: names them.
+        refused: told the name of an engine that cannot be loaded, and why.
+    """
+    engines = {}
+    for name in wanted_engines(policy):
+        try:
+            engines[name] = make(name)
+        except MemoryError:
+            raise
+        except Exception as error:
+            refused(name, typed_line(error))
+    return engines
 
 
 def check(policy: PolicyConfig) -> None:
@@ -93,10 +109,12 @@ def check(policy: PolicyConfig) -> None:
     # Every engine has float32, and loading an engine takes a while.
     if policy.precision in ("auto", "float32"):
         return
-    if not any(candidates(policy, {name: make(name) for name in wanted_engines(policy)})):
+    reasons: list[str] = []
+    engines = loaded(policy, lambda name, why: reasons.append(f" ({name}: {why})"))
+    if not any(candidates(policy, engines)):
         raise UserError(
             f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} cannot "
-            "compute in it on this machine; use auto or float32"
+            f"compute in it on this machine{''.join(reasons)}; use auto or float32"
         )
 
 

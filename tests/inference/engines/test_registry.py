@@ -9,7 +9,13 @@ import pytest
 from rtagent.config import Config, PolicyConfig
 from rtagent.errors import UserError
 from rtagent.inference.engines import registry
-from rtagent.inference.engines.registry import Candidate, candidates, check, wanted_engines
+from rtagent.inference.engines.registry import (
+    Candidate,
+    candidates,
+    check,
+    loaded,
+    wanted_engines,
+)
 
 
 @pytest.fixture
@@ -48,6 +54,33 @@ def test_a_precision_that_the_processor_has_not(monkeypatch: pytest.MonkeyPatch)
     engines = {"openvino": Old()}
     found = list(candidates(PolicyConfig(engine="openvino"), engines))  # type: ignore[arg-type]
     assert found == [Candidate("openvino", "int8"), Candidate("openvino", "float32")]
+
+
+def test_an_engine_that_cannot_be_loaded_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every inference process died of it, again and again, and nobody acted."""
+    class Whole:
+        def precisions(self) -> tuple[str, ...]:
+            return ("int8", "float32")
+
+    def make(name: str) -> Whole:
+        if name in broken:
+            raise ImportError("lib.so.1: cannot open shared object file")
+        return Whole()
+
+    monkeypatch.setattr(registry, "make", make)
+    for name, entry in registry.REGISTER.items():
+        monkeypatch.setitem(registry.REGISTER, name, replace(entry, packages=("json",)))
+    broken = ["onnxruntime"]
+    refused: list[tuple[str, str]] = []
+    found = loaded(PolicyConfig(engine="auto"), lambda *said: refused.append(said))
+    assert list(found) == ["openvino"]
+    assert refused == [("onnxruntime", "ImportError: lib.so.1: cannot open shared object file")]
+    check(PolicyConfig(engine="auto", precision="int8"))
+    broken.append("openvino")
+    with pytest.raises(UserError, match=r"\(openvino: ImportError: lib\.so\.1: .*use auto or fl"):
+        check(PolicyConfig(engine="openvino", precision="int8"))
 
 
 @pytest.mark.parametrize(
