@@ -40,7 +40,7 @@ def describe(placement: Placement) -> dict[str, Any]:
         `layers` are the parts of a step in the order in which they start; `critical_path` names
         those that decide the length of the step; `proven` says that no plan is shorter; `whole` is
         the measured time of a whole step on one core over the sum of its parts, by which the
-        prediction is multiplied.
+        prediction is multiplied. Predictions are in processor time.
     """
     problem, plan, profile = placement.problem, placement.plan, placement.profile
     order = sorted(range(len(plan.placed)), key=lambda n: (plan.placed[n].start_us, n))
@@ -114,11 +114,11 @@ def _print(document: dict[str, Any], placement: Placement) -> None:
     )
     console.print(
         f"predicted so: a whole step takes {document['whole']:.2f} times the sum of its parts' "
-        "medians"
+        "medians, in processor time"
     )
     console.print(
         f"measured:  {document['measured_ms']:.2f} ms, on one core "
-        f"{document['measured_single_ms']:.2f} ms"
+        f"{document['measured_single_ms']:.2f} ms, by the clock: what other programs take counts"
     )
     if placement.profile.cores < 2:
         console.print("only one core can be used here")
