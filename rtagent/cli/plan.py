@@ -116,6 +116,7 @@ def _learning(config: Config, update: UpdateTimes, tick_s: float) -> dict[str, A
     return {
         "algorithm": update.algorithm,
         "batch_size": update.batch_size,
+        "precision": update.precision,
         "gradient_ms": _spread(update.gradient_s),
         "apply_ms": _spread(update.apply_s),
         "learners_needed": learners_needed(gradient, apply, tick_s),
@@ -207,7 +208,10 @@ def _print(plan: dict[str, Any]) -> None:
     rows = ((f"  {name}", str(count)) for name, count in plan["processes"].items())
     console.print(plain_table("", "", rows=rows), "")
     if learning is not None:
-        console.print(f"{learning['algorithm']}, {learning['batch_size']} transitions per update")
+        console.print(
+            f"{learning['algorithm']}, {learning['precision']}, {learning['batch_size']} "
+            "transitions per update"
+        )
         _print_times(
             console, {"gradient": learning["gradient_ms"], "applying it": learning["apply_ms"]}
         )

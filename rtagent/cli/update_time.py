@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,6 +34,8 @@ class UpdateTimes:
     Attributes:
         algorithm: that learns.
         batch_size: transitions per update.
+        precision: of the passes; with learning.precision = "auto" the one that learners would
+            choose.
         gradient_s: seconds of each gradient, from reading the weights to clipping it.
         apply_s: seconds of applying each.
         busy_s: of a core, for which an update keeps it busy, on average.
@@ -40,6 +43,7 @@ class UpdateTimes:
 
     algorithm: str
     batch_size: int
+    precision: str
     gradient_s: npt.NDArray[np.float64]
     apply_s: npt.NDArray[np.float64]
     busy_s: float
@@ -74,14 +78,17 @@ def measure_updates(
     update = SharedUpdate.private(
         build_network(config, blueprint), learning, device=Device.of(learning)
     )
-    if blueprint.state_size:
-        batch = blank(blueprint, learning, learning.update_size)
-    else:
-        batch = random_batch(blueprint, learning.update_size, config.run.seed)
+    size, blanks = learning.update_size, partial(blank, blueprint, learning)
+    if learning.precision == "auto":
+        update.refresh()
+        measured = update.measure_precisions(blanks, size, lambda: None)
+        update.algorithm.precision = measured.chosen
+    batch = blanks(size) if blueprint.state_size else random_batch(blueprint, size, config.run.seed)
     gradients, applies, busy_s = _time_updates(update, batch, seconds, on_progress)
     algorithm = resolved_algorithm(config.learning, blueprint.action_space)
+    precision = update.algorithm.precision
     return UpdateTimes(
-        algorithm, len(batch.actions), np.array(gradients), np.array(applies), busy_s
+        algorithm, len(batch.actions), precision, np.array(gradients), np.array(applies), busy_s
     )
 
 

@@ -37,7 +37,9 @@ def _plan(measured: ForwardTimes, *overrides: str, cores: int = 2) -> dict[str, 
 
 def _update(gradient_s: float, apply_s: float, held_up: float = 1.0) -> UpdateTimes:
     busy_s = (gradient_s + apply_s) / held_up
-    return UpdateTimes("dqn", 32, np.full(10, gradient_s), np.full(10, apply_s), busy_s)
+    return UpdateTimes(
+        "dqn", 32, "bfloat16", np.full(10, gradient_s), np.full(10, apply_s), busy_s
+    )
 
 
 def _learning(update: UpdateTimes | None, *overrides: str, cores: int = 8) -> dict[str, Any]:
@@ -143,6 +145,7 @@ def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPa
     assert "injected latency: 82 ms, constant" in shown.out
     assert "with injected latency" in shown.out
     assert "x = 4.898 ticks" in shown.out
+    assert "dqn, bfloat16, 32 transitions per update" in shown.out
     assert "learners for an update on every tick: 2" in shown.out
 
 

@@ -7,6 +7,8 @@ import pytest
 from rtagent.cli.update_time import measure_updates
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
+from rtagent.learning.precision import PrecisionTimes
+from rtagent.learning.shared_update import SharedUpdate
 
 
 @pytest.mark.parametrize(("world", "algorithm"), [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")])
@@ -20,3 +22,22 @@ def test_updates_of_every_kind_are_timed(world: str, algorithm: str) -> None:
     # A thread that an earlier test has left may compute, too.
     assert 0.0 < times.busy_s < 2.0 * (times.gradient_s + times.apply_s).mean()
     assert told[-1] == 1.0
+
+
+@pytest.mark.parametrize(("setting", "network", "precision"), [
+    ("auto", "mlp", "bfloat16"), ("auto", "lstm", "bfloat16"), ("float32", "mlp", "float32"),
+])
+def test_updates_are_timed_in_the_precision_in_which_learners_compute(
+    monkeypatch: pytest.MonkeyPatch, setting: str, network: str, precision: str
+) -> None:
+    """With "auto" float32 was timed, and learners then chose bfloat16."""
+    config = load_config(None, [
+        "env.id=CartPole-v1", f"learning.precision={setting}", f"policy.network={network}",
+    ], {})
+    monkeypatch.setattr(
+        SharedUpdate, "measure_precisions",
+        lambda self, batch_of, size, beat: PrecisionTimes("bfloat16", len(batch_of(3).actions), {}),
+    )
+    times = measure_updates(config, probe(config), 0.02, lambda done: None)
+    assert times is not None
+    assert times.precision == precision
