@@ -173,6 +173,11 @@ def _advice(
         )
     else:
         lines.append(f"enough cores: acting keeps {cores_needed:.2f} of {cores:g} busy")
+    if config.policy.engine != "torch":
+        lines.append(
+            f"torch was measured: where policy.engine = {config.policy.engine!r} acts, fewer cores "
+            "and processes are enough; inference.processes = 'auto' finds how many"
+        )
     if config.inference.injected_latency_ms:
         lines.append("injected latency needs no core: the padding is waited out")
     if needed > MAX_INFERENCE_PROCESSES:

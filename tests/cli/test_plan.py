@@ -105,6 +105,16 @@ def test_injected_latency_needs_no_core() -> None:
     assert "injected latency needs no core: the padding is waited out" in plan["advice"]
 
 
+def test_that_an_engine_was_not_measured_is_told() -> None:
+    """The number of processes that torch needs was given as that of the run."""
+    measured = _measured([2.9 * TICK_S] * 10)
+    engine, torch = (
+        _plan(measured, f"policy.engine={name}", cores=8)["advice"] for name in ("auto", "torch")
+    )
+    (said,) = set(engine) - set(torch)
+    assert said.startswith("torch was measured: where policy.engine = 'auto' acts, fewer ")
+
+
 def test_an_action_deadline_saves_processes() -> None:
     measured = _measured([4.9 * TICK_S] * 10)
     plan = _plan(measured, f"inference.action_deadline_ms={5e3 * TICK_S}", cores=8)
