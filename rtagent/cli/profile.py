@@ -70,12 +70,19 @@ def take(
     """Body of the measured process: the profile, and the key under which it is kept."""
     from rtagent.learning.beginning import build_network
     from rtagent.learning.profiling import profile_key, take_profile
+    from rtagent.policy.device import usable_device
 
     size, seconds, again = argument
     if blueprint.chunk is not None:
         raise UserError(
             f"policy.factory = {config.policy.factory!r} answers with chunks of actions, which are "
             "not learned: there is no learning step to measure"
+        )
+    device = config.learning.device
+    if usable_device(device, "learning.device").type != "cpu":
+        raise UserError(
+            f"learning.device = {device!r}: the parts of a step are measured on processor cores; "
+            "set learning.device = cpu"
         )
     key = profile_key(config, blueprint, size, build_network(config, blueprint))
     known = None if again else ProfileCache(config.run.state_dir).read(key)

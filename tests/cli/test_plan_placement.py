@@ -136,6 +136,13 @@ def test_a_step_is_measured_with_the_memory_of_a_learner(
     assert done == ["kept", "profiled", "kept", "placed"]
 
 
+def test_a_step_on_a_gpu_is_not_measured() -> None:
+    """The times of a processor core were shown as those of the run."""
+    config = parse_config({"learning": {"device": "cuda"}})
+    with pytest.raises(UserError, match=r"^learning\.device = 'cuda': .* cpu"):
+        profile_command.take(config, make_blueprint(), (32, 0.1, True), print)
+
+
 @pytest.mark.parametrize("length", [1, 8])
 def test_chunks_are_not_learned(length: int) -> None:
     config = parse_config({"policy": {"factory": "mine:make"}})
