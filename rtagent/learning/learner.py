@@ -195,6 +195,7 @@ class Learner:
         """Compute gradients without applying them: the first calls are slow, and measure memory."""
         self._update.refresh()
         self._precision.follow()
+        self._show_placement()
         size = self._learning.update_size
         while (needed := self._measured(size)) is None:
             self._note_out_of_memory(size)
@@ -303,9 +304,14 @@ class Learner:
 
     def _place(self, size: int) -> None:
         """Plan the steps of a new batch size, if placement is on."""
+        self._placing.size = size
+        self._show_placement()
         if self._placing.prepare(size):
             # A step with a plan needs more memory than one without.
             self._memory.measure(size)
+        self._show_placement()
+
+    def _show_placement(self) -> None:
         self._record.placement = PLACEMENTS.index(self._placing.state)
         self._record.precision = 1 + LEARNING_PRECISIONS.index(self._placing.precision)
 

@@ -41,6 +41,9 @@ class Placing:
         ask: raises `MemoryError` unless a second network can compute a batch of a size, too.
         beat: called now and then while it measures.
         event: sends an event: event(kind, **details).
+
+    Attributes:
+        size: the batch size that `state` and `precision` are about, the newest one.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Placing:
         self._placements: dict[int, Placement] = {}
         self._in_force: PlacedUpdate | None = None
         self._failed: set[int] = set()
-        self._size = 0
+        self.size = 0
         self._whole = True
 
     @property
@@ -63,11 +66,11 @@ class Placing:
         """One of `process_metrics.PLACEMENTS`, for the newest batch size."""
         if not self._wanted:
             return "off"
-        if self._size in self._failed:
+        if self.size in self._failed:
             return "failed"
-        if self._size not in self._plans:
+        if self.size not in self._plans:
             return "measuring"
-        plan = self._plans[self._size]
+        plan = self._plans[self.size]
         if plan is None:
             return "one core"
         return "two cores" if plan[1].planned else "taken back"
@@ -78,7 +81,7 @@ class Placing:
 
         Now and then steps are made the other way, with the plan or without it, to compare the two.
         """
-        plan, in_force = self._plans.get(self._size), self._in_force
+        plan, in_force = self._plans.get(self.size), self._in_force
         if plan is not None and plan[1].planned:
             return plan[0].precision
         return self._update.algorithm.precision if in_force is None else in_force.before
@@ -91,7 +94,7 @@ class Placing:
         """
         if not self._wanted or size in self._plans or size in self._failed:
             return False
-        self._size = size
+        self.size = size
         self._put_in_force(None)
         self._make(size)
         plan = self._plans.get(size)
@@ -103,7 +106,7 @@ class Placing:
     def begin(self, size: int) -> None:
         """Put in force what is best for a batch size; called before each gradient."""
         if self._wanted:
-            self._size = size
+            self.size = size
             plan = self._plans.get(size)
             # Steps without the actor take less time, so only whole steps are compared.
             self._whole = self._update.whole
@@ -112,7 +115,7 @@ class Placing:
 
     def end(self, seconds: float) -> None:
         """Note how long a gradient took; called after it."""
-        plan = self._plans.get(self._size)
+        plan = self._plans.get(self.size)
         if plan is None or not self._whole:
             return
         placed, trial = plan
@@ -120,7 +123,7 @@ class Placing:
         trial.note(self._in_force is placed, seconds)
         if trial.planned != before:
             kind = "placement_restored" if trial.planned else "placement_taken_back"
-            self._event(kind, batch_size=self._size)
+            self._event(kind, batch_size=self.size)
 
     def close(self) -> None:
         """Take back the plan in force, and end the second thread."""

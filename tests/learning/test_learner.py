@@ -74,6 +74,29 @@ def test_a_placed_learner_learns_the_same(
     assert (weights["off"] == weights["auto"]).all()
 
 
+def test_until_there_is_a_plan_it_is_shown_that_placement_measures(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shown as off, and nothing told of the seconds that a profile takes."""
+    plan_for_two_cores(monkeypatch, bfloat16=3.0)
+    shown: list[str] = []
+    profile = placing.take_profile
+
+    def profiled(*args: Any) -> Any:
+        shown.append(PLACEMENTS[run.record.placement])
+        return profile(*args)
+
+    monkeypatch.setattr(placing, "take_profile", profiled)
+    run = start(precision="float32", placement="auto")
+    made, _ = run.begin()
+    made.begin()
+    assert PLACEMENTS[run.record.placement] == "measuring"
+    run.record.placement = 0
+    run.learn(3)
+    assert shown == ["measuring"]
+    assert PLACEMENTS[run.record.placement] == "two cores"
+
+
 def test_the_precision_that_is_shown_is_that_of_the_plan(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
