@@ -68,8 +68,8 @@ const SENTENCES = {
   evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "reward")}, `
     + "greedy and in a paused world",
   placement: (e) => `${e.source} plans updates of ${e.batch_size} transitions on `
-    + `${e.cores === 1 ? "one core" : "two cores"}: ${shown(e.predicted_ms, "fixed2")} ms, `
-    + `${shown(e.one_core_ms, "fixed2")} ms on one`,
+    + `${e.cores === 1 ? "one core" : "two cores"}: predicted are ${shown(e.predicted_ms, "fixed2")} ms`
+    + (e.cores === 1 ? "" : `, and ${shown(e.one_core_ms, "fixed2")} ms on one`),
   placement_failed: (e) => `${e.source} learns without a plan for its updates: ${e.error}`,
   cuda_graph_refused: (e) => `${e.source} computes gradients without a CUDA graph, and more slowly: ${e.reason}`,
   placement_taken_back: (e) => `${e.source} uses one core again, which is faster than its plan`,

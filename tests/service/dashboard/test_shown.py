@@ -303,6 +303,11 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("environment_fault", {"reason": "the reward is nan", "faults": 0},
      "^the reward is nan; 0 episodes cut short so far$"),
     ("world", {"news": "the car is connected"}, "^the car is connected$"),
+    *(("placement", {"batch_size": 64, "cores": cores, "predicted_ms": 27.98, "one_core_ms": 39.87},
+       rf"^learner 0 plans updates of 64 transitions on {said}$") for cores, said in (
+        (1, r"one core: predicted are 27\.98 ms"),
+        (2, r"two cores: predicted are 27\.98 ms, and 39\.87 ms on one"),
+    )),
     ("horizon", {"outcome": "early-exit", **HORIZON},
      r"^Training horizon 3 ended early after 12\.0 s of 30\.0 s, 4,000 of 10,000 samples$"),
     ("memory_division", {"budget_bytes": -1, **MEMORY},
