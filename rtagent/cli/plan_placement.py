@@ -16,6 +16,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.gantt import draw
 from rtagent.placement.step import SECOND_CORE_WORTH, Placement, place
 from rtagent.processes.freed_memory import keep_freed_memory
+from rtagent.processes.scheduling import enter_idle
 
 
 def run_placement(args: argparse.Namespace, config: Config) -> int:
@@ -70,8 +71,9 @@ def measure(
     from rtagent.learning.placed import measure_placement
 
     placement, seconds = argument
-    # As in a learner, whose step this is.
+    # As in a learner, whose step this is, and which leaves the cores to acting.
     keep_freed_memory()
+    enter_idle()
     measured = measure_placement(config, blueprint, placement, seconds, report)
     return measured.planned_ms, measured.single_ms
 

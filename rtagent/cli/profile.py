@@ -21,6 +21,7 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.profile import Profile, ProfileCache, to_json
 from rtagent.processes.freed_memory import keep_freed_memory
+from rtagent.processes.scheduling import enter_idle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +87,9 @@ def take(
         )
     key = profile_key(config, blueprint, size, build_network(config, blueprint))
     known = None if again else ProfileCache(config.run.state_dir).read(key)
-    # As in a learner, which plans by this profile.
+    # As in a learner, which plans by this profile and leaves the cores to acting.
     keep_freed_memory()
+    enter_idle()
     return key, known or take_profile(config, blueprint, size, seconds, report)
 
 
