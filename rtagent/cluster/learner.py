@@ -45,8 +45,6 @@ from rtagent.storage.checkpoint import CheckpointError
 
 PATIENCE_S = 0.25
 """How long a node's share is waited for when other nodes' shares are there."""
-SILENT_S = 3.0
-"""A node that has sent no message for so long is asked for no share, and its rate counts as 0."""
 NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
 """A node that has not called for so long is forgotten, and the memory of its frames is released. A
@@ -200,9 +198,9 @@ class ClusterLearner:
                 "nodes": [
                     {
                         "id": name,
-                        "share": self._share(name) if now - each.sent_at < SILENT_S else 0,
+                        "share": 0 if each.is_silent(now) else self._share(name),
                         "generated": each.source.generated,
-                        "rate": each.rate if now - each.sent_at < SILENT_S else 0.0,
+                        "rate": 0.0 if each.is_silent(now) else each.rate,
                         "shipped": each.shipped, "learned": each.learned,
                         "silent_s": now - each.sent_at,
                     }
@@ -333,7 +331,7 @@ class ClusterLearner:
         now = self._clock.now()
         return {
             name: node.rate for name, node in self._nodes.items()
-            if not node.missed and now - node.sent_at < SILENT_S
+            if not node.missed and not node.is_silent(now)
         }
 
     def _share(self, node: str) -> int:

@@ -26,6 +26,8 @@ so that a new node soon has its share."""
 RATE_TRANSITIONS = 4
 """Transitions that a rate is averaged over at least, however long these take: the shares of slow
 worlds would change with every tick."""
+SILENT_S = 3.0
+"""A node that has sent no message for so long is asked for no share, and its rate counts as 0."""
 KEPT_ANSWERS = 256
 """Newest answers, which are kept in case that the node sends their shares again."""
 MOST_EARLY = 256
@@ -126,6 +128,11 @@ class Session:
         while (due := self._early.pop(self._next_seq, None)) is not None:
             self._process(*due)
         return answer
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the node sends nothing, see `SILENT_S`. One whose shares wait here may have to
+        wait for an answer before it sends the next."""
+        return not self.queue and now - self.sent_at >= SILENT_S
 
     def end(self) -> None:
         """Refuse what has not been learned from, when the node has joined anew or is gone."""

@@ -20,7 +20,7 @@ from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.received_shares import Columns, ReceivedShares
-from rtagent.cluster.session import Session
+from rtagent.cluster.session import SILENT_S, Session
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
 from rtagent.storage.checkpoint import CheckpointError
@@ -238,9 +238,24 @@ def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -
 
 def test_a_silent_node_has_a_rate_of_zero() -> None:
     scene = Scene(Edge(name="a")).run(5.0)
+    scene.paused = {0}
+    scene.run(0.5)
     assert scene.learner.status()["nodes"][0]["rate"] > 0.0
     scene.clock.advance(4.0)
     assert scene.learner.status()["nodes"][0]["rate"] == 0.0
+
+
+def test_a_node_whose_shares_wait_for_a_slow_learner_is_not_silent() -> None:
+    """It sends no share before one is answered: two daemons were each asked for a whole batch."""
+    scene = Scene(Edge("one"), Edge("two")).run(1.0)
+    shares = set()
+    for _ in range(10):
+        scene.clock.advance(SILENT_S + 1.0)
+        assert scene.learner.step(0.0)
+        scene.run(0.02, learn=0)
+        shares.add(sum(each.share for each in scene.exchanges))
+        shares.add(sum(each["share"] for each in scene.learner.status()["nodes"]))
+    assert shares == {scene.settings.batch_size}
 
 
 def test_a_node_that_is_gone_for_long_is_forgotten_with_its_frames() -> None:
