@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple, Protocol
 
+from rtagent.config import Precision
+
 Outcome = Literal["applied", "overflowed", "skipped"]
 """Of an update: applied; or left out because loss or gradient were not finite, either by the loss
 scale (overflowed) or not (skipped)."""
@@ -65,6 +67,8 @@ class Learned(NamedTuple):
         sampled: mean priority of the share's transitions when they were sampled. If None, sampling
             is uniform.
         transferred: mean priority of the transitions that were sent. If None, it is not known.
+        precision: of the learner's forward and backward passes.
+        loss_scale: what losses are multiplied by in float16; 0 in another precision.
     """
 
     outcome: Outcome
@@ -75,3 +79,5 @@ class Learned(NamedTuple):
     seconds: float
     sampled: float | None
     transferred: float | None
+    precision: Precision
+    loss_scale: float

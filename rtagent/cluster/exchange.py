@@ -375,6 +375,7 @@ class Exchange:
                 values["outcome"], float(values["loss"]), float(values["norm"]),
                 int(values["updates"]), int(values["samples"]), float(values["seconds"]),
                 values.get("sampled", sent.priority), values.get("transferred", sent.priority),
+                values["precision"], float(values["loss_scale"]),
             ))
 
     def _take_weights(self, block: Bytes | None, emulated_s: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rtagent.clock import NANO
 from rtagent.cluster.calls import Learned
+from rtagent.config import LEARNING_PRECISIONS
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 
@@ -29,6 +30,8 @@ class LearnedRecord:
     def note(self, learned: Learned, now: float) -> None:
         """Count an update."""
         record = self._record
+        record.precision = 1 + LEARNING_PRECISIONS.index(learned.precision)
+        record.loss_scale = learned.loss_scale
         self._note_progress(learned.updates, learned.samples)
         if learned.outcome == "overflowed":
             record.overflows += 1

@@ -40,7 +40,6 @@ from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
 from rtagent.learning.shared_update import Gradient
 from rtagent.memory.array_buffer import Floats
-from rtagent.memory.learner_state import Progress
 from rtagent.storage.checkpoint import CheckpointError
 
 PATIENCE_S = 0.25
@@ -228,7 +227,7 @@ class ClusterLearner:
             gradient = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
-            values = _update_values(gradient, trainer.progress, self._clock.now() - started)
+            values = _update_values(gradient, trainer, self._clock.now() - started)
             errors = gradient.errors.numpy(force=True)
         self._answer(parts, counts, values, errors)
         if published:
@@ -379,11 +378,13 @@ def _trainer_of(joining: Joining) -> Trainer:
         raise UserError(f"on the learner's machine: {error}") from error
 
 
-def _update_values(gradient: Gradient, progress: Progress, seconds: float) -> dict[str, Any]:
+def _update_values(gradient: Gradient, trainer: Trainer, seconds: float) -> dict[str, Any]:
     """Values for every answer: of an update, the progress after it, and how long it took."""
+    progress = trainer.progress
     left_out: Outcome = "overflowed" if gradient.overflowed else "skipped"
     outcome: Outcome = "applied" if gradient.finite else left_out
     return {
         "outcome": outcome, "loss": gradient.loss, "norm": gradient.norm,
         "updates": progress.updates, "samples": progress.samples, "seconds": seconds,
+        "precision": trainer.precision, "loss_scale": trainer.loss_scale,
     }

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.cluster.message import MessageError
-from rtagent.config import Config
+from rtagent.config import Config, Precision
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, empty_batch
-from rtagent.learning.shared_update import Gradient, SharedUpdate
+from rtagent.learning.shared_update import Gradient, SharedUpdate, loss_scale_of
 from rtagent.learning.state import Snapshot, defect_of, from_checkpoint, put, take, to_arrays
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
@@ -71,6 +71,16 @@ class Trainer:
         """Version of the published weights; 0 if none are published."""
         info = self._update.weights.info()
         return 0 if info is None else info.version
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of forward and backward passes."""
+        return self._update.algorithm.precision
+
+    @property
+    def loss_scale(self) -> float:
+        """What losses are multiplied by in float16; 0 in another precision."""
+        return loss_scale_of(self.progress).value if self.precision == "float16" else 0.0
 
     def begin(self, snapshot: Snapshot) -> None:
         """Learn on from a state."""

@@ -12,6 +12,7 @@ import pytest
 from rtagent.cluster.calls import Learned
 from rtagent.cluster.learned_record import LearnedRecord
 from rtagent.cluster.message import pack, unpack
+from rtagent.config import LEARNING_PRECISIONS, Precision
 from rtagent.learning.precision import LossScale
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress
@@ -20,7 +21,7 @@ from tests.cluster.edge import Edge
 from tests.cluster.scene import Scene, first_state
 from tests.conftest import private
 
-APPLIED = Learned("applied", 0.5, 1.0, 8, 64, 0.01, None, None)
+APPLIED = Learned("applied", 0.5, 1.0, 8, 64, 0.01, None, None, "float32", 0.0)
 
 
 @pytest.mark.parametrize(("change", "outcome"), [
@@ -84,6 +85,15 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
         ("update_skipped", {"loss": "nan", "gradient_norm": "nan", "updates": updates})
         for updates in (8, 9)
     ]
+
+
+@pytest.mark.parametrize(("precision", "loss_scale"), [("bfloat16", 0.0), ("float16", 65536.0)])
+def test_the_precision_is_that_of_the_learner(precision: Precision, loss_scale: float) -> None:
+    scene, record = Scene(Edge(precision=precision)).run(1.0, collect=False), private(LearnerRecord)
+    learned = scene.exchanges[0].learned()[0]
+    LearnedRecord(record, lambda kind, **said: None).note(learned, scene.clock.now())
+    assert LEARNING_PRECISIONS[record.precision - 1] == precision
+    assert record.loss_scale == loss_scale
 
 
 def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> None:
