@@ -12,7 +12,7 @@ from rtagent.memory.process_metrics import LearnerRecord
 
 
 class LearnedRecord:
-    """Counts the updates in which the gateway's node had a share.
+    """Counts what the learner has learned, by the answers to the shares of the gateway's node.
 
     Args:
         event: `WorkerContext.event`; reports updates that were skipped, once for several in a row.
@@ -32,7 +32,9 @@ class LearnedRecord:
         record = self._record
         record.precision = 1 + LEARNING_PRECISIONS.index(learned.precision)
         record.loss_scale = learned.loss_scale
-        self._note_progress(learned.updates, learned.samples)
+        grown = self._note_progress(learned.updates, learned.samples)
+        # Other nodes alone had shares in some; how many is unknown where a learner begins anew.
+        record.applied += int(learned.outcome == "applied") if grown is None else grown
         if learned.outcome == "overflowed":
             record.overflows += 1
         elif learned.outcome == "skipped":
@@ -45,18 +47,21 @@ class LearnedRecord:
             self._bad_burst = True
         else:
             self._bad_burst = False
-            record.applied += 1
             record.loss = learned.loss
             record.applied_ns, record.update_ns = int(now * NANO), int(learned.seconds * NANO)
 
-    def _note_progress(self, updates: int, samples: int) -> None:
-        """Count how the learner's numbers grow; both fall if it restores an older state."""
-        record = self._record
-        if self._progress is None:
+    def _note_progress(self, updates: int, samples: int) -> int | None:
+        """Count how the learner's numbers grow; both fall if it restores an older state.
+
+        Returns:
+            The updates since the last time; None if that is not known.
+        """
+        record, before = self._record, self._progress
+        self._progress = updates, samples
+        if before is None:
             record.updates = max(record.updates, updates)
             record.samples_consumed = max(record.samples_consumed, samples)
-        else:
-            before = self._progress
-            record.updates += max(0, updates - before[0])
-            record.samples_consumed += max(0, samples - before[1])
-        self._progress = updates, samples
+            return None
+        record.updates += max(0, updates - before[0])
+        record.samples_consumed += max(0, samples - before[1])
+        return updates - before[0] if updates >= before[0] else None

@@ -96,6 +96,25 @@ def test_the_precision_is_that_of_the_learner(precision: Precision, loss_scale: 
     assert record.loss_scale == loss_scale
 
 
+def test_the_rate_of_updates_is_that_of_the_learner_whoever_had_a_share() -> None:
+    scene = Scene(Edge("often"), Edge("seldom")).run(0.2, collect=False)
+    record, seldom = private(LearnerRecord), scene.exchanges[1]
+    counting = LearnedRecord(record, lambda kind, **said: None)
+    for learned in seldom.learned():
+        counting.note(learned, scene.clock.now())
+    scene.paused = {1}
+    scene.run(0.5, collect=False)
+    before, applied = int(record.updates), int(record.applied)
+    for _ in range(4):
+        assert seldom.make(scene.settings, learn=True)
+        seldom.send(scene.clock.now())
+        scene.run(0.3, collect=False)
+        for learned in seldom.learned():
+            counting.note(learned, scene.clock.now())
+    assert record.updates - before > 100
+    assert record.applied - applied == record.updates - before
+
+
 def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> None:
     record = private(LearnerRecord)
     record.updates, record.samples_consumed = 80, 640
