@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -267,8 +268,8 @@ class Gateway:
     def _first_state(self) -> Bytes:
         """The newest learned state that this daemon has, for a learner without a state."""
         found = newest_state(self._context, self._update)
-        self._learned.begin(found.progress)
-        return pack({}, snapshot_arrays(found))
+        progress = self._learned.begin(found.progress)
+        return pack({}, snapshot_arrays(replace(found, progress=progress)))
 
     def _report(self, now: float) -> None:
         self._record.add_mark(int(now * NANO))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rtagent.clock import NANO
 from rtagent.cluster.calls import Learned
@@ -23,9 +24,13 @@ class LearnedRecord:
         self._bad_burst = False
         self._progress: tuple[int, int] | None = None
 
-    def begin(self, progress: Progress) -> None:
-        """Start from the progress that a learner without a state was given."""
-        self._note_progress(progress.updates, progress.samples)
+    def begin(self, progress: Progress) -> Progress:
+        """Start from the progress that a learner without a state is given; returns it, with the
+        transitions counted so far if it has none, as where only weights are known."""
+        samples = progress.samples or int(self._record.samples_consumed)
+        self._progress = None
+        self._note_progress(progress.updates, samples)
+        return replace(progress, samples=samples)
 
     def note(self, learned: Learned, now: float) -> None:
         """Count an update."""

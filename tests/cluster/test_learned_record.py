@@ -115,6 +115,17 @@ def test_the_rate_of_updates_is_that_of_the_learner_whoever_had_a_share() -> Non
     assert record.applied - applied == record.updates - before
 
 
+def test_a_learner_that_begins_with_weights_alone_counts_its_transitions_on() -> None:
+    """The counts of the next checkpoint are its own."""
+    record = private(LearnerRecord)
+    counting = LearnedRecord(record, lambda kind, **said: None)
+    counting.note(APPLIED._replace(updates=80, samples=640), 0.0)
+    record.samples_consumed += 100
+    assert counting.begin(Progress(updates=78)) == Progress(updates=78, samples=740)
+    counting.note(APPLIED._replace(updates=79, samples=748), 0.0)
+    assert (record.updates, record.samples_consumed) == (81, 748)
+
+
 def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> None:
     record = private(LearnerRecord)
     record.updates, record.samples_consumed = 80, 640
@@ -122,7 +133,7 @@ def test_what_was_learned_does_not_fall_with_a_learner_that_begins_earlier() -> 
     for samples in (800, 808, 160, 168, 176):
         counting.note(APPLIED._replace(updates=samples // 8, samples=samples), 0.0)
         told.append((int(record.updates), int(record.samples_consumed)))
-    counting.begin(Progress(updates=0, samples=0))
-    counting.note(APPLIED._replace(updates=1, samples=8), 0.0)
+    begun = counting.begin(Progress(updates=0, samples=0))
+    counting.note(APPLIED._replace(updates=1, samples=begun.samples + 8), 0.0)
     told.append((int(record.updates), int(record.samples_consumed)))
     assert told == [(each // 8, each) for each in (800, 808, 808, 816, 824, 832)]
