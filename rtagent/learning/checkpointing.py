@@ -127,6 +127,7 @@ def is_requested(context: WorkerContext[LearnerRecord]) -> bool:
 def report_failure(context: WorkerContext[LearnerRecord], asked: int, reason: str) -> None:
     """Report that no checkpoint is written, and mark the request `asked` as answered."""
     context.record.checkpoint_failures += 1
+    context.record.writing = 0
     context.event("checkpoint_failed", reason=reason, request=asked)
     context.world.learner.checkpoints.served = asked
 

@@ -47,7 +47,7 @@ class Loop:
         self._started = setup.clock.now()
         self._slips, self._slips_reported_at = 0, -SLIPS_REPORTED_EVERY_S
         self._refused: UserError | None = None
-        self._failures, self._learned_is_kept, self._writer_refused = 0, False, False
+        self._attempts, self._learned_is_kept, self._writer_refused = 0, False, False
 
     def run(self) -> None:
         """Start the processes, keep them going until told to stop, and see them leave.
@@ -160,7 +160,7 @@ class Loop:
         if not self._desired.current.stop:
             why = {} if self._refused is None else {"reason": str(self._refused)}
             self._report.event("stopping", source="supervisor", **why)
-            self._failures = self._checkpoint_failures
+            self._attempts = self._checkpoint_attempts
             self._children.last_checkpoint_lost = False
             self._desired.change(stop=True)
         self._children.stop(now)
@@ -171,23 +171,39 @@ class Loop:
         A learner that is starting, or whose update takes long, is killed before it can write. With
         the fork server all learners die, and until the next step nothing can be started: so a
         refused start is tried once more. Nothing else that fails here is tried again, as it is in
-        other duties: a run has to end.
+        other duties: a run has to end. A gateway that is started here only says what is not saved.
         """
         if self._learned_is_kept or any(child.alive for child in self._children.of("learner")):
             return
         self._learned_is_kept = True
-        state = self._world.learner
-        unsaved = state.number and state.progress.updates > state.checkpoints.updates
-        here = self._desired.config.learning.where == "here"
-        tried = self._checkpoint_failures > self._failures or self._children.last_checkpoint_lost
-        if here and unsaved and not tried:
+        tried = self._checkpoint_attempts > self._attempts or self._children.last_checkpoint_lost
+        if self._learned_updates > self._world.learner.checkpoints.updates and not tried:
             self._desired.change(learner_ring=[])
             if not self._children.add_writer(now):
                 self._learned_is_kept, self._writer_refused = self._writer_refused, True
 
     @property
-    def _checkpoint_failures(self) -> int:
-        return sum(each.checkpoint_failures for each in self._world.metrics.learners)
+    def _learns_here(self) -> bool:
+        return self._desired.config.learning.where == "here"
+
+    @property
+    def _learned_updates(self) -> int:
+        """Updates of the state that the learners share, or that a cluster's learner has sent as
+        weights; 0 if there are none."""
+        state = self._world.learner
+        if self._learns_here:
+            return state.progress.updates if state.number else 0
+        learned = any(each.applied for each in self._world.metrics.learners)
+        info = self._world.weights.info() if learned else None
+        return 0 if info is None else info.updates
+
+    @property
+    def _checkpoint_attempts(self) -> int:
+        """Checkpoints that failed, and of a gateway also those that it has written: as it leaves it
+        writes one alone, while one of several learners may do so too early."""
+        records = self._world.metrics.learners
+        failures = sum(each.checkpoint_failures for each in records)
+        return failures + (0 if self._learns_here else sum(each.checkpoints for each in records))
 
     def _converge(self, now: float) -> None:
         """Start the processes that are missing, and stop those that are too many."""

@@ -15,6 +15,7 @@ from rtagent.clock import NANO, VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.weights import WeightsInfo
 from rtagent.runtime import STOP_LIMIT_S
 from rtagent.supervisor.child import KILL_AFTER_S, State
 from rtagent.supervisor.children import LAST_CHECKPOINT_S, UNKILLABLE_AFTER_S, Children
@@ -232,6 +233,31 @@ def test_what_a_learner_had_no_time_to_save_is_saved_by_another(
     for _ in range(2):
         played.loop._step()
     assert played.loop._finished()
+
+
+@pytest.mark.parametrize(("sent", "saved", "attempts", "starts"), [
+    (7, 5, {}, True), (7, 7, {}, False),
+    (7, 5, {"checkpoint_failures": 1}, False), (7, 5, {"checkpoints": 1}, False),
+])
+def test_what_a_dead_gateway_could_not_have_saved_is_said_by_another(
+    played: Played, sent: int, saved: int, attempts: dict[str, int], starts: bool
+) -> None:
+    """The learner in the cluster has the state: it was lost without a word."""
+    played.children.add("learner", 0, 0.0)
+    gateway, played.process = played.process, FakeProcess(4712)
+    world, desired = played.loop._world, played.loop._desired
+    desired.current = replace(desired.current, config=Config(learning={"where": "cluster"}))
+    world.weights = SimpleNamespace(info=lambda: WeightsInfo(3, sent))
+    record = world.metrics.learners[0]
+    record.applied = 2
+    played.stop_after(0, saved)
+    played.loop._step()
+    for name, count in attempts.items():
+        setattr(record, name, count)
+    gateway.exitcode = -9
+    for _ in range(2):
+        played.loop._step()
+    assert bool(played.children.alive) == starts
 
 
 def test_a_stop_while_every_process_is_dead_still_saves_what_was_learned(played: Played) -> None:
