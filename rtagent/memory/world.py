@@ -189,13 +189,14 @@ def _fixed_sizes(config: Config, blueprint: Blueprint) -> dict[str, int]:
         "horizon": HorizonRecord.size(),
         "alternation": Alternation.size(),
     }
-    if config.learning.prioritized:
+    elsewhere = config.learning.where == "cluster"
+    if config.learning.prioritized and not (elsewhere and config.cluster.replay == "learner"):
         fixed |= {"priorities": Priorities.size(config.replay.capacity), "priorities-lock": 1}
     if blueprint.state_size:
         fixed["states"] = PolicyStates.size(blueprint.state_size)
     if config.policy.engine != "torch":
         fixed["engine"] = EngineModels.size(blueprint.parameters)
-    if config.learning.where == "cluster":
+    if elsewhere:
         fixed["cluster"] = JsonDoubleBuffer.size(CLUSTER_CAPACITY)
     if config.learning.processes:
         fixed["learner"] = LearnerState.size(blueprint.learned_parameters)
@@ -315,7 +316,8 @@ class World:
 
     @cached_property
     def priorities(self) -> Priorities | None:
-        """The priorities of transitions, with learning.prioritized. Writer: the lock's holder."""
+        """The priorities of transitions, with learning.prioritized, unless a cluster's learner has
+        them. Writer: the lock's holder."""
         if "priorities" not in self._arenas:
             return None
         lock, capacity = self._lock("priorities-lock"), self.config.replay.capacity

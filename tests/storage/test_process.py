@@ -192,6 +192,23 @@ def test_priorities_that_begin_anew_are_said_to(
         assert later.priorities.values(4, 6).tolist() == found
 
 
+@pytest.mark.process
+def test_priorities_that_are_at_a_clusters_learner_are_not_said_to_be_restored(
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
+) -> None:
+    """They begin anew there: zeros were saved, and said to be restored."""
+    values = CONFIG.model_dump()
+    values["learning"] |= {"prioritized": True, "where": "cluster", "processes": 1}
+    values["cluster"] |= {"replay": "learner"}
+    config = parse_config(values)
+    _, handles = make_world(make_blueprint(), ticks=10, config=config)
+    answers(*start(fork_server, save_replay, handles, tmp_path))
+    _, handles = make_world(make_blueprint(), first_tick=10, config=config)
+    *_, (kind, details) = answers(*start(fork_server, restore_replay, handles, tmp_path))
+    assert (kind, details["ticks"]) == ("restored", 10)
+    assert "priorities" not in details
+
+
 def save_and_wait(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     """Save, but go on after the first word only when SIGTERM has come."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
