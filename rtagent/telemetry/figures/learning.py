@@ -101,12 +101,13 @@ class Learning:
         74624, "transitions", "learning_samples_total", names=("Samples learned from",),
         none="before a learner has taken over a resumed run")]
     batch_size: Annotated[int, Figure(
-        "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most.",
-        32, "transitions", "learning_batch_transitions",
-        names=("Batch size",))]
+        "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most; "
+        "in a cluster that several daemons share, by the settings of this one.", 32,
+        "transitions", "learning_batch_transitions", names=("Batch size",))]
     learning_rate: Annotated[float, setting(
         "Adam's step size of the next update: learning.learning_rate, and less of it where "
-        "learning.learning_rate_steps is set.", 5e-4, metric="learning_rate")]
+        "learning.learning_rate_steps is set; in a cluster that several daemons share, by the "
+        "settings of this one.", 5e-4, metric="learning_rate")]
     loss: Annotated[float | None, Figure(
         "Loss of the newest update.", 5.109, metric="learning_loss", names=("Loss",),
         none=NO_UPDATE)]
