@@ -125,7 +125,7 @@ class Learning:
         "there.", 0, metric="learning_skipped_total")]
     precision: Annotated[str | None, Figure(
         "Precision of the learners' forward and backward passes; of a plan that mixes several, "
-        "that of its first layer.", "float32", none=NO_LEARNER)]
+        "that of its first layer.", "float32", none=f"{NO_LEARNER}; in a cluster, {NO_UPDATE}")]
     loss_scale: Annotated[float | None, Figure(
         "What losses are multiplied by in float16, so that small gradients do not become 0.",
         65536.0, metric="learning_loss_scale", none="the precision is not float16")]
