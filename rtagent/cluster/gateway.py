@@ -103,6 +103,8 @@ def _reach(context: WorkerContext[LearnerRecord]) -> LearnerHandle | None:
         context.beat()
         _report_unreached(context, f"a node of the cluster at {settings.address} starts here")
 
+    if settings.address is None:
+        _report_unreached(context, "a Ray of this machine alone starts")
     while not context.stopping:
         context.beat()
         try:

@@ -77,6 +77,29 @@ def test_a_checkpoint_that_is_requested_while_the_learner_is_not_reached_is_refu
     assert context.record.checkpoint_failures == 1
 
 
+def test_while_a_ray_of_this_machine_starts_the_status_says_so(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes many seconds, after each death of a gateway: the gateway was said not to answer."""
+    context: Any = Context(requested=0, seconds=5.0)
+    context.config = parse_config({"learning": {"where": "cluster"}})
+    context.cluster.write(example_document(now=100.0))
+    said: list[Any] = []
+
+    def connect(*_: Any, **__: Any) -> None:
+        said.append(cluster_figures(context.cluster.read(), 110.0))
+        raise UserError(REASON)
+
+    monkeypatch.setattr(ray_session, "connect", connect)
+    monkeypatch.setattr(ray_session, "disconnect", lambda: None)
+    gateway._reach(context)
+    first, *others = [(each.connected, each.reason, each.since_s) for each in said]
+    assert first == (False, "a Ray of this machine alone starts", pytest.approx(10.2))
+    # Why it did not start is not hidden while it is tried again.
+    assert len(others) > 2
+    assert {each[:2] for each in others} == {(False, REASON)}
+
+
 @pytest.mark.usefixtures("_no_cluster")
 def test_a_stop_while_the_learner_is_not_reached_says_what_is_not_saved(tmp_path: Path) -> None:
     context: Any = Context(requested=0, seconds=5.0)
