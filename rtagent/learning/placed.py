@@ -40,6 +40,7 @@ class PlacedUpdate:
         core: the second core.
 
     Attributes:
+        uses_second: whether anything runs on the second core.
         precision: of the steps with the plan; if that mixes several, of its first layer.
         before: precision of the steps without it.
     """
@@ -49,6 +50,7 @@ class PlacedUpdate:
         self._algorithm = update.algorithm
         self._runner = PlacedStep(placement, core)
         self._layers: list[SplitLayers] = []
+        self.uses_second = placement.uses_second
         self.precision = cast(Precision, self._runner.inputs_in)
         self.before = self._algorithm.precision
 

@@ -73,7 +73,9 @@ class Placing:
         plan = self._plans[self.size]
         if plan is None:
             return "one core"
-        return "two cores" if plan[1].planned else "taken back"
+        if not plan[1].planned:
+            return "taken back"
+        return "two cores" if plan[0].uses_second else "one core"
 
     @property
     def precision(self) -> Precision:
@@ -154,7 +156,8 @@ class Placing:
             self._event("placement_failed", batch_size=size, error=said)
             return
         self._plans[size] = None
-        if placement.uses_second:
+        # On one core in one precision, a step by plan is one without a plan.
+        if placement.uses_second or placement.precision is None:
             self._core = self._core or SecondCore()
             self._plans[size] = PlacedUpdate(self._update, placement, self._core), Trial()
 

@@ -210,7 +210,7 @@ class InferenceRecord(WorkerRecord, behind=EntryList.size(_REGISTRATION, SAMPLES
 
 PLACEMENTS = ("off", "measuring", "one core", "two cores", "taken back", "failed")
 """How the parts of a learner's step are placed: not at all; the plan is being made; the plan uses
-one core; it uses two; it was slower than one core, and is not followed; no plan could be made."""
+one core; it uses two; it was slower than no plan, and is not followed; no plan could be made."""
 
 
 class LearnerRecord(WorkerRecord, behind=EntryList.size(_MARK, MARKS)):

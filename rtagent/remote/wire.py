@@ -26,9 +26,9 @@ from rtagent.clock import Clock
 from rtagent.errors import UserError, reason_of
 from rtagent.remote.protocol import ProtocolError, decode
 
-_LOG = logging.getLogger(__name__)
+_SILENT = logging.getLogger(f"{__name__}.websockets")
 # The package logs, with a traceback, what ends a connection; its errors say it, too.
-_LOG.disabled = True
+_SILENT.disabled = True
 
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
 LARGEST_ANSWER = 16 << 20
@@ -130,7 +130,7 @@ class WebsocketDialer:
             connection = connect(
                 self._address, compression=None, max_size=LARGEST_ANSWER, proxy=None,
                 additional_headers=self._headers, open_timeout=self._open_s,
-                close_timeout=LEAVING_S, ping_interval=None, logger=_LOG,
+                close_timeout=LEAVING_S, ping_interval=None, logger=_SILENT,
             ).__enter__()
         except websockets.InvalidStatus as error:
             status = error.response.status_code

@@ -72,8 +72,8 @@ const SENTENCES = {
     + (e.cores === 1 ? "" : `, and ${shown(e.one_core_ms, "fixed2")} ms on one`),
   placement_failed: (e) => `${e.source} learns without a plan for its updates: ${e.error}`,
   cuda_graph_refused: (e) => `${e.source} computes gradients without a CUDA graph, and more slowly: ${e.reason}`,
-  placement_taken_back: (e) => `${e.source} uses one core again, which is faster than its plan`,
-  placement_restored: (e) => `${e.source} uses two cores again, as planned: that is faster`,
+  placement_taken_back: (e) => `${e.source} updates without a plan again: that is faster`,
+  placement_restored: (e) => `${e.source} follows its plan for updates again: that is faster`,
   update_skipped: (e) => `${e.source} skipped an update with values that are not finite: loss ${e.loss}, `
     + `norm of the gradient ${e.gradient_norm}`,
   precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `

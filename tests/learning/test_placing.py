@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rtagent.learning.placing import Placing
 from rtagent.learning.profiling import random_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.placement.layers import StepRunner
+from rtagent.placement.profile import Profile
 from rtagent.placement.trial import FIRST_STEPS, WINDOW
 from tests.placement.steps import made_actor_critic, made_profile
 
@@ -108,6 +110,37 @@ def test_the_precision_is_that_of_the_plan_while_it_is_followed(bench: Bench) ->
     bench.learn(2 * (WINDOW + FIRST_STEPS) + 1, planned_s=1.2, plain_s=1.0)
     assert bench.placing.state == "taken back"
     assert bench.placing.precision == "float32"
+
+
+def test_a_plan_for_one_core_that_mixes_precisions_is_followed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made, and told, and the learner went on without it."""
+    monkeypatch.setattr(placing, "take_profile", lambda *_: mixed_profile())
+    bench.learn(2, planned_s=0.5, plain_s=1.0)
+    (_, told), = bench.events
+    assert told["cores"] == 1
+    assert not bench.plain
+    assert bench.placing.state == "one core"
+    assert bench.placing.precision == "bfloat16"
+    bench.learn(2 * (WINDOW + FIRST_STEPS) + 2, planned_s=1.2, plain_s=1.0)
+    assert bench.placing.state == "taken back"
+
+
+def mixed_profile() -> Profile:
+    """Only the first layer is faster in bfloat16; a second core is of no use."""
+    profile = made_profile(LAYERS, bfloat16=0.3, beside=3.0)
+    times = {"float32": 1000.0, "bfloat16": 3000.0}
+    shared = {each: 3.0 * us for each, us in times.items()}
+    parts = tuple(
+        replace(part, alone_us=times, beside_us=shared)
+        if part.layer == LAYERS[1] else part for part in profile.parts
+    )
+    steps = {
+        each: sum(part.alone_us.get(each, 100.0) for part in parts)
+        for each in ("float32", "bfloat16")
+    }
+    return replace(profile, parts=parts, step_us=steps, split_us=steps)
 
 
 def test_similar_sizes_share_a_profile_but_not_the_verdict_on_its_plan(bench: Bench) -> None:

@@ -142,7 +142,7 @@ class Learning:
     placement: Annotated[str, Figure(
         "How the parts of an update are placed, of the learner that applied the newest gradient: "
         "off; measuring, before there is a plan; one core or two cores, as the plan says; taken "
-        "back, for the plan was slower than one core; failed, and learning goes on without.",
+        "back, for the plan was slower than none; failed, and learning goes on without.",
         "off")]
     evaluation: Evaluation
     checkpoints: Annotated[int, counter(
