@@ -102,11 +102,11 @@ class Learning:
         none="before a learner has taken over a resumed run")]
     batch_size: Annotated[int, Figure(
         "Transitions of the next update; with ppo, which cuts rollouts into equal parts, the most; "
-        "in a cluster that several daemons share, by the settings of this one.", 32,
+        "where several daemons share a learner, by the settings of this one.", 32,
         "transitions", "learning_batch_transitions", names=("Batch size",))]
     learning_rate: Annotated[float, setting(
         "Adam's step size of the next update: learning.learning_rate, and less of it where "
-        "learning.learning_rate_steps is set; in a cluster that several daemons share, by the "
+        "learning.learning_rate_steps is set; where several daemons share a learner, by the "
         "settings of this one.", 5e-4, metric="learning_rate")]
     loss: Annotated[float | None, Figure(
         "Loss of the newest update.", 5.109, metric="learning_loss", names=("Loss",),
