@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +13,7 @@ import pytest
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
+from rtagent.learning import profiling
 from rtagent.learning.beginning import build_network
 from rtagent.learning.profiling import (
     _time_with_waits,
@@ -23,7 +22,6 @@ from rtagent.learning.profiling import (
     usable_cores,
 )
 from rtagent.memory.blueprint import Blueprint
-from rtagent.processes import limit
 
 
 def configured(*overrides: str) -> Config:
@@ -44,13 +42,12 @@ def test_the_key_follows_the_network_and_the_batch_size() -> None:
     assert key_of(config, blueprint) in keys
 
 
-@pytest.mark.parametrize(("quota", "usable"), [(0.5, 1), (1.9, 1), (2.0, 2), (math.inf, 16)])
-def test_a_quota_of_time_leaves_fewer_cores(
-    monkeypatch: pytest.MonkeyPatch, quota: float, usable: int
+@pytest.mark.parametrize(("busy", "usable"), [(0.5, 1), (1.9, 1), (2.0, 2), (16.0, 16)])
+def test_a_step_is_planned_for_whole_cores(
+    monkeypatch: pytest.MonkeyPatch, busy: float, usable: int
 ) -> None:
-    """In a container with `--cpus 1` a step was planned for two cores."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
-    monkeypatch.setattr(limit, "quota_cores", lambda: quota)
+    """In a container with `--cpus 1` it was planned for two."""
+    monkeypatch.setattr(profiling, "most_busy_cores", lambda: busy)
     assert usable_cores() == usable
 
 

@@ -12,7 +12,7 @@ from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.memory.process_metrics import Registration
 from rtagent.memory.world import World, WorldMemory
-from rtagent.processes import limit
+from rtagent.supervisor import scaling
 from rtagent.supervisor.autoscaler import Move
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.scaling import Scaling, limits_of
@@ -41,13 +41,12 @@ def test_cores_are_the_limit_unless_inference_waits_and_the_machine_has_room(wai
         assert limits_of(config(), TICK_S, room).most == min(most, cores)
 
 
-@pytest.mark.parametrize(("quota", "most"), [(0.3, 1), (1.5, 2)])
+@pytest.mark.parametrize(("busy", "most"), [(0.3, 1), (1.5, 2)])
 def test_a_quota_of_time_is_a_limit_too(
-    monkeypatch: pytest.MonkeyPatch, quota: float, most: int
+    monkeypatch: pytest.MonkeyPatch, busy: float, most: int
 ) -> None:
     """In a container with `--cpus` there were as many processes as cores outside of it."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
-    monkeypatch.setattr(limit, "quota_cores", lambda: quota)
+    monkeypatch.setattr(scaling, "most_busy_cores", lambda: busy)
     assert limits_of(config(), TICK_S, 256).most == most
     assert limits_of(config("inference.injected_latency_ms=80"), TICK_S, 256).most == 256
 

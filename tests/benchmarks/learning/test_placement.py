@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.learning import placement
+from rtagent.learning.placed import StepTimes
+from rtagent.placement.profile import Profile
 from rtagent.placement.step import place
 from tests.placement.steps import made_profile
 
@@ -45,29 +47,57 @@ def test_a_plan_for_one_core_is_not_compared_with_itself(
     assert json.loads(capsys.readouterr().out)["slower"] == []
 
 
+def test_each_turn_is_compared_with_its_own_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is half as fast in the second turn, and the measured time alone in the third."""
+    profile, slow = made_profile(), slower(made_profile())
+    predicted_ms = 1e-3 * place(profile).predicted_us
+    profiles = iter([profile, slow, profile])
+    lengths = iter([1.1 * predicted_ms, 2.4 * predicted_ms, 1.5 * predicted_ms])
+    single_ms = 3.0 * predicted_ms
+
+    def measured(*_: Any, **__: Any) -> StepTimes:
+        planned_ms = next(lengths)
+        return StepTimes((planned_ms,), (single_ms,), (planned_ms,))
+
+    monkeypatch.setattr(placement, "take_profile", lambda *_, **__: next(profiles))
+    monkeypatch.setattr(placement, "measure_placement", measured)
+    row = placement.measure("mlp", 1, 32, 1.0, 3, None)
+    errors = [row[f"error{which}"] for which in ("", "_least", "_most", "_first")]
+    assert errors == pytest.approx([0.2, 0.1, 0.5, 0.1])
+    assert row["predicted_ms"] == pytest.approx(predicted_ms)
+    assert row["measured_ms"] == pytest.approx(1.5 * predicted_ms)
+    assert row["speedup"] == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_plan_takes_the_times_of_another_profile(cores: int) -> None:
     profile = made_profile(cores=cores, beside=1.2)
     chosen = place(profile)
     assert placement.with_times(chosen, profile).plan == chosen.plan
-    parts = [
-        replace(part, alone_us=_twice(part.alone_us), beside_us=_twice(part.beside_us))
-        for part in profile.parts
-    ]
-    slow = replace(profile, parts=tuple(parts), handover_us=2.0 * profile.handover_us,
-                   step_us=_twice(profile.step_us), split_us=_twice(profile.split_us))
-    again = placement.with_times(chosen, slow)
+    again = placement.with_times(chosen, slower(profile))
     assert [each.unit for each in again.plan.placed] == [each.unit for each in chosen.plan.placed]
     assert again.predicted_us == pytest.approx(2.0 * chosen.predicted_us)
     assert again.predicted_single_us == pytest.approx(2.0 * chosen.predicted_single_us)
 
 
-def _twice(times: dict[str, float]) -> dict[str, float]:
+def slower(profile: Profile) -> Profile:
+    """The same step on a machine that takes twice as long."""
+    parts = tuple(
+        replace(part, alone_us=twice(part.alone_us), beside_us=twice(part.beside_us))
+        for part in profile.parts
+    )
+    return replace(
+        profile, parts=parts, handover_us=2.0 * profile.handover_us,
+        step_us=twice(profile.step_us), split_us=twice(profile.split_us),
+    )
+
+
+def twice(times: dict[str, float]) -> dict[str, float]:
     return {precision: 2.0 * us for precision, us in times.items()}
 
 
 def test_ddpg_is_measured_with_the_networks_of_the_paper() -> None:
     name, width, size = placement.CASES["ddpg, B=16"]
     row = placement.measure(name, width, size, 0.04, 2, None)
-    assert row["error_least"] <= row["error"] <= row["error_most"]
+    assert row["turns"] == 2
     assert min(row["predicted_ms"], row["measured_ms"], row["single_ms"]) > 0.0
